@@ -92,8 +92,8 @@ impl fxc_model {
 }
 
 fn nth(values: &[Described], index: usize) -> Result<fxc_value_info, Failure> {
-    let found = values.get(index).map(Described::as_info);
-    found.ok_or_else(|| {
+    let info = values.get(index).map(Described::as_info);
+    info.ok_or_else(|| {
         Failure::Argument(format!(
             "index {index} is out of range: there are {} values",
             values.len()

@@ -27,11 +27,11 @@ pub(crate) unsafe fn options_or_default<'a>(options: *const fxc_options) -> Cow<
 ///
 /// # Safety
 /// `options` is NULL, or options that no other thread uses meanwhile.
-unsafe fn change(options: *mut fxc_options, how: impl FnOnce(Options) -> Options) -> fxc_status {
+unsafe fn change(options: *mut fxc_options, update: impl FnOnce(Options) -> Options) -> fxc_status {
     guard(|| {
         // SAFETY: the caller's promise.
         let options = unsafe { borrow_mut(options, "the options") }?;
-        options.0 = how(std::mem::take(&mut options.0));
+        options.0 = update(std::mem::take(&mut options.0));
         Ok(())
     })
 }

@@ -43,13 +43,13 @@ pub unsafe extern "C" fn fxc_outputs_get(
                 borrow_mut(out, "the pointer for the result")?,
             )
         };
-        let found = all.get(index).ok_or_else(|| {
+        let entry = all.get(index).ok_or_else(|| {
             Failure::Argument(format!(
                 "index {index} is out of range: there are {} tensors",
                 all.len()
             ))
         });
-        let (name, tensor) = found?;
+        let (name, tensor) = entry?;
         *out = fxc_tensor::describe(tensor, name.as_ptr());
         Ok(())
     })

@@ -112,30 +112,30 @@ pub(crate) fn guard_value<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fail
 ///
 /// # Safety
 /// The pointer is NULL or valid for `'a`.
-pub(crate) unsafe fn borrow<'a, T>(p: *const T, what: &str) -> Result<&'a T, Failure> {
+pub(crate) unsafe fn borrow<'a, T>(p: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { p.as_ref() }.ok_or_else(|| Failure::Argument(format!("{what} is NULL")))
+    unsafe { p.as_ref() }.ok_or_else(|| Failure::Argument(format!("{name} is NULL")))
 }
 
 /// [`borrow`] for writing.
 ///
 /// # Safety
 /// The pointer is NULL or valid for `'a`, and nothing else uses it meanwhile.
-pub(crate) unsafe fn borrow_mut<'a, T>(p: *mut T, what: &str) -> Result<&'a mut T, Failure> {
+pub(crate) unsafe fn borrow_mut<'a, T>(p: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { p.as_mut() }.ok_or_else(|| Failure::Argument(format!("{what} is NULL")))
+    unsafe { p.as_mut() }.ok_or_else(|| Failure::Argument(format!("{name} is NULL")))
 }
 
 /// The elements of a C array, which may be NULL if it has none.
 ///
 /// # Safety
 /// `p` points to `len` elements that are valid for `'a`, or `len` is zero or `p` NULL.
-pub(crate) unsafe fn borrow_slice<'a, T>(p: *const T, len: usize, what: &str) -> Result<&'a [T], Failure> {
+pub(crate) unsafe fn borrow_slice<'a, T>(p: *const T, len: usize, name: &str) -> Result<&'a [T], Failure> {
     if len == 0 {
         return Ok(&[]);
     }
     if p.is_null() || len > isize::MAX as usize / size_of::<T>().max(1) {
-        return Err(Failure::Argument(format!("{what} is NULL, or has too many elements")));
+        return Err(Failure::Argument(format!("{name} is NULL, or has too many elements")));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(p, len) })
@@ -145,14 +145,14 @@ pub(crate) unsafe fn borrow_slice<'a, T>(p: *const T, len: usize, what: &str) ->
 ///
 /// # Safety
 /// `p` is NULL or a NUL-terminated text that is valid for `'a`.
-pub(crate) unsafe fn borrow_text<'a>(p: *const c_char, what: &str) -> Result<&'a str, Failure> {
+pub(crate) unsafe fn borrow_text<'a>(p: *const c_char, name: &str) -> Result<&'a str, Failure> {
     if p.is_null() {
-        return Err(Failure::Argument(format!("{what} is NULL")));
+        return Err(Failure::Argument(format!("{name} is NULL")));
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(p) };
     text.to_str()
-        .map_err(|_| Failure::Argument(format!("{what} is not UTF-8")))
+        .map_err(|_| Failure::Argument(format!("{name} is not UTF-8")))
 }
 
 /// Hands an object to the caller.

@@ -99,9 +99,8 @@ pub(crate) fn dtype_number(dtype: DType) -> fxc_dtype {
 }
 
 fn find_dtype(number: fxc_dtype) -> Result<DType, Failure> {
-    let found = DTYPES.iter().find(|(n, _)| *n == number);
-    found
-        .map(|(_, d)| *d)
+    let row = DTYPES.iter().find(|(n, _)| *n == number);
+    row.map(|(_, d)| *d)
         .ok_or_else(|| Failure::Argument(format!("{number} is not a valid dtype")))
 }
 

@@ -104,8 +104,8 @@ impl Signature {
         let (mut first, mut params) = (0, vec![]);
         for (i, (key, tree)) in all?.into_iter().enumerate() {
             let count = tree.leaf_count();
-            let own = inputs.get(first).filter(|_| matches!(tree, Tree::Leaf));
-            let name = key.or_else(|| names?.get(i).cloned()).or_else(|| own.cloned());
+            let input = inputs.get(first).filter(|_| matches!(tree, Tree::Leaf));
+            let name = key.or_else(|| names?.get(i).cloned()).or_else(|| input.cloned());
             params.push(Param {
                 name: name.unwrap_or_else(|| format!("arg_{i}")),
                 optional: optional.get(first..first + count)?.iter().all(|o| *o),
@@ -186,8 +186,8 @@ impl Signature {
     }
 
     fn read_keyword(&self, reader: &mut Reader<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let found = self.params.iter().find(|p| p.name == *key);
-        let param = found.ok_or_else(|| {
+        let position = self.params.iter().find(|p| p.name == *key);
+        let param = position.ok_or_else(|| {
             let text = self.text();
             PyTypeError::new_err(format!(
                 "the model has no parameter `{key}`; its parameters are ({text})"
@@ -201,10 +201,10 @@ impl Signature {
         reader.read_param(param, value)
     }
 
-    fn too_many(&self, given: usize) -> PyErr {
+    fn too_many(&self, count: usize) -> PyErr {
         let (takes, text) = (self.positional, self.text());
         PyTypeError::new_err(format!(
-            "the model takes {takes} positional arguments, but {given} were given; its parameters are ({text})"
+            "the model takes {takes} positional arguments, but {count} were given; its parameters are ({text})"
         ))
     }
 }

@@ -60,17 +60,17 @@ impl Part {
             // The owner is a tensor of its own, so that the memory stays though the module's tensor gets another.
             let owner = Arc::new(tensor.call_method0("detach")?.unbind());
             // SAFETY: the tensor keeps its memory. A part whose weights were written is not called again, see `Weights`.
-            let kept = unsafe { view(&array, None).map_err(layout_error)?.to_kept_tensor(owner) };
-            attribute.value = Some(kept);
+            let weight = unsafe { view(&array, None).map_err(layout_error)?.to_kept_tensor(owner) };
+            attribute.value = Some(weight);
         }
-        let made = CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, None)?;
-        made.state.code(py)?;
+        let compiled = CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, None)?;
+        compiled.state.code(py)?;
         let results = results.iter().map(|r| match r.cast::<PyInt>() {
             Ok(i) => Ok(ResultSpec::Given(i.extract()?)),
             Err(_) => Ok(ResultSpec::Computed(r.extract()?)),
         });
         Ok(Part {
-            state: made.state,
+            state: compiled.state,
             inputs,
             results: results.collect::<PyResult<_>>()?,
         })
@@ -163,13 +163,13 @@ pub(crate) fn _check_text(py: Python<'_>, text: &str) -> PyResult<Vec<(usize, &'
     let checked = detached(py, || Model::from_text(text).and_then(|m| m.check()))?;
     let Err(error) = checked else { return Ok(vec![]) };
     let errors = error.diagnostics().iter().filter(|d| d.is_error());
-    let found = errors.map(|d| {
+    let findings = errors.map(|d| {
         let label = d.labels.iter().find(|l| l.primary).or(d.labels.first());
         let before = label.and_then(|l| text.get(..l.span.range().start));
         let line = before.map_or(0, |b| b.matches('\n').count() + 1);
         (line, d.code.name(), d.title.clone())
     });
-    Ok(found.collect())
+    Ok(findings.collect())
 }
 
 /// The tensors that a compiled part holds copies of, with what tells that they were changed.
@@ -253,15 +253,15 @@ fn sample(array: &Array) -> [u64; 3] {
     }
     let size = array.dtype.size().min(8);
     let read = |numerator: usize| {
-        let mut at = 0isize;
+        let mut offset = 0isize;
         let mut dense = 1isize;
         for d in (0..array.shape.len()).rev() {
             let index = ((array.shape[d] - 1) * numerator / 2) as isize;
-            at += index * array.strides.as_ref().map_or(dense, |s| s[d]);
+            offset += index * array.strides.as_ref().map_or(dense, |s| s[d]);
             dense *= array.shape[d] as isize;
         }
         let mut bytes = [0u8; 8];
-        let first = at * array.dtype.size() as isize;
+        let first = offset * array.dtype.size() as isize;
         // SAFETY: the index is within the shape, whose elements lie in the array's memory; `bytes` has room for `size`.
         unsafe { std::ptr::copy_nonoverlapping(array.data.offset(first), bytes.as_mut_ptr(), size) };
         u64::from_ne_bytes(bytes)

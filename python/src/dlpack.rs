@@ -189,10 +189,10 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     let device = object.call_method0("__dlpack_device__")?;
     let (kind, _): (i32, i32) = device.extract()?;
     if kind != CPU && !PINNED.contains(&kind) {
-        let what = device_name(kind);
-        let of = object.get_type().name()?;
+        let device_text = device_name(kind);
+        let class = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "the {of} is on {what}, but fxc computes on the CPU; move it to the CPU first"
+            "the {class} is on {device_text}, but fxc computes on the CPU; move it to the CPU first"
         )));
     }
     let kwargs = PyDict::new(py);

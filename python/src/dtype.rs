@@ -42,16 +42,16 @@ const ULONG_64: NPY_TYPES = NPY_TYPES::NPY_ULONGLONG;
 
 /// The dtype of numpy's type number.
 pub(crate) fn from_numpy(number: i32) -> Option<DType> {
-    let of = |t: NPY_TYPES| t as i32;
-    let row = TABLE.iter().find(|r| r.1.is_some_and(|t| of(t) == number));
+    let number_of = |t: NPY_TYPES| t as i32;
+    let row = TABLE.iter().find(|r| r.1.is_some_and(|t| number_of(t) == number));
     row.map(|r| r.0).or_else(|| {
         // The other name of the same integers.
         let long = size_of::<std::ffi::c_long>() == 8;
         Some(match number {
-            n if n == of(NPY_TYPES::NPY_LONGLONG) => DType::I64,
-            n if n == of(NPY_TYPES::NPY_ULONGLONG) => DType::U64,
-            n if n == of(NPY_TYPES::NPY_LONG) && !long => DType::I32,
-            n if n == of(NPY_TYPES::NPY_ULONG) && !long => DType::U32,
+            n if n == number_of(NPY_TYPES::NPY_LONGLONG) => DType::I64,
+            n if n == number_of(NPY_TYPES::NPY_ULONGLONG) => DType::U64,
+            n if n == number_of(NPY_TYPES::NPY_LONG) && !long => DType::I32,
+            n if n == number_of(NPY_TYPES::NPY_ULONG) && !long => DType::U32,
             _ => return None,
         })
     })

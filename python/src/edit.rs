@@ -28,15 +28,15 @@ fn edited<R: Send>(
             result,
         )),
         Err(_) => {
-            let found = session.diagnostics.into_iter().collect();
-            Err(errors::raise_findings(py, found, &session.sources))
+            let findings = session.diagnostics.into_iter().collect();
+            Err(errors::raise_findings(py, findings, &session.sources))
         }
     }
 }
 
 fn reported<T, E: Into<Diagnostics>>(session: &mut Session, result: Result<T, E>) -> Staged<T> {
-    result.map_err(|found| {
-        session.diagnostics.extend(found.into());
+    result.map_err(|findings| {
+        session.diagnostics.extend(findings.into());
         fxc::internals::driver::Reported
     })
 }
@@ -64,10 +64,10 @@ pub(crate) fn rewrite_model(
     is_path: bool,
     options: RuleOptions,
 ) -> PyResult<(CompiledModel, Vec<(String, usize)>, Vec<RemarkRow>)> {
-    let mut how = RewriteOptions::default();
-    (how.fast, how.remarks) = (options.fast, options.remarks);
-    (how.budget, how.once) = (options.budget, options.once);
-    let (made, report) = edited(py, model, |session, module| {
+    let mut settings = RewriteOptions::default();
+    (settings.fast, settings.remarks) = (options.fast, options.remarks);
+    (settings.budget, settings.once) = (options.budget, options.once);
+    let (compiled, report) = edited(py, model, |session, module| {
         let rules = match is_path {
             true => session.load_rules(&rules)?,
             false => {
@@ -77,7 +77,7 @@ pub(crate) fn rewrite_model(
             }
         };
         session.check(module, &[])?;
-        let report = rewrite::rewrite(module, &rules, &how);
+        let report = rewrite::rewrite(module, &rules, &settings);
         let report = reported(session, report)?;
         session.check(module, &[])?;
         Ok(report)
@@ -85,7 +85,7 @@ pub(crate) fn rewrite_model(
     let fired = report.fired.into_iter().map(|(name, n)| (name.to_string(), n));
     let remarks = report.remarks.into_iter();
     let remarks = remarks.map(|r| (r.rule.to_string(), r.node, r.failed));
-    Ok((made, fired.collect(), remarks.collect()))
+    Ok((compiled, fired.collect(), remarks.collect()))
 }
 
 /// Runs the named passes, or the default pipeline without names. Returns the model and the number of changes of each pass.
@@ -97,7 +97,7 @@ pub(crate) fn run_passes(
     names: Option<Vec<String>>,
 ) -> PyResult<(CompiledModel, Vec<(String, usize)>)> {
     let options = model.state.settings.pass_options();
-    let (made, report) = edited(py, model, |session, module| {
+    let (compiled, report) = edited(py, model, |session, module| {
         session.check(module, &[])?;
         let Some(names) = names else {
             return session.optimize(module, &options);
@@ -107,7 +107,7 @@ pub(crate) fn run_passes(
         session.run_passes(module, &mut manager, &options)
     })?;
     let changed = report.runs.iter().map(|r| (r.name.to_string(), r.changed));
-    Ok((made, changed.collect()))
+    Ok((compiled, changed.collect()))
 }
 
 /// The passes with their descriptions, those of the default pipeline first.

@@ -33,8 +33,8 @@ impl PySpan {
 impl PySpan {
     fn new(sources: &Sources, span: Span) -> PySpan {
         let source = sources.get(span.file);
-        let place = |at: usize| {
-            let before = source.text.get(..at).unwrap_or(&source.text);
+        let place = |offset: usize| {
+            let before = source.text.get(..offset).unwrap_or(&source.text);
             let line_start = before.rfind('\n').map_or(0, |i| i + 1);
             (
                 before.matches('\n').count() + 1,
@@ -114,23 +114,23 @@ impl PyDiagnostic {
 
     #[getter]
     fn labels(&self) -> Vec<PyLabel> {
-        let one = |l: &Label| PyLabel {
+        let convert = |l: &Label| PyLabel {
             span: PySpan::new(&self.sources, l.span),
             text: l.text.clone(),
             primary: l.primary,
         };
-        self.diagnostic.labels.iter().map(one).collect()
+        self.diagnostic.labels.iter().map(convert).collect()
     }
 
     #[getter]
     fn suggestions(&self) -> Vec<PySuggestion> {
-        let one = |s: &Suggestion| PySuggestion {
+        let convert = |s: &Suggestion| PySuggestion {
             span: PySpan::new(&self.sources, s.span),
             replacement: s.replacement.clone(),
             text: s.text.clone(),
             safe: s.applicability == Applicability::Safe,
         };
-        self.diagnostic.suggestions.iter().map(one).collect()
+        self.diagnostic.suggestions.iter().map(convert).collect()
     }
 
     /// The diagnostic in the command line's format.
@@ -160,11 +160,11 @@ fn severity_name(severity: Severity) -> &'static str {
 /// Diagnostics as a list.
 pub(crate) fn to_list<'py>(
     py: Python<'py>,
-    found: impl IntoIterator<Item = Diagnostic>,
+    findings: impl IntoIterator<Item = Diagnostic>,
     sources: &Sources,
 ) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    for diagnostic in found {
+    for diagnostic in findings {
         let sources = sources.clone();
         list.append(Bound::new(py, PyDiagnostic { diagnostic, sources })?)?;
     }
@@ -180,24 +180,24 @@ pub(crate) fn raise(py: Python<'_>, error: &fxc::Error) -> PyErr {
 }
 
 /// The exception for diagnostics of the driver, one of which is an error.
-pub(crate) fn raise_findings(py: Python<'_>, found: Vec<Diagnostic>, sources: &Sources) -> PyErr {
-    let all: Vec<&Diagnostic> = found.iter().collect();
+pub(crate) fn raise_findings(py: Python<'_>, findings: Vec<Diagnostic>, sources: &Sources) -> PyErr {
+    let all: Vec<&Diagnostic> = findings.iter().collect();
     let text = render(sources, &all, DiagnosticFormat::Human, false);
-    let code = found.iter().find(|d| d.is_error()).map(|d| d.code.name());
-    let list = to_list(py, found.iter().cloned(), sources);
+    let code = findings.iter().find(|d| d.is_error()).map(|d| d.code.name());
+    let list = to_list(py, findings.iter().cloned(), sources);
     list.and_then(|list| exception(py, code, text.trim_end(), list))
         .unwrap_or_else(|e| e)
 }
 
-fn exception(py: Python<'_>, code: Option<&str>, text: &str, found: Bound<'_, PyList>) -> PyResult<PyErr> {
+fn exception(py: Python<'_>, code: Option<&str>, text: &str, findings: Bound<'_, PyList>) -> PyResult<PyErr> {
     let module = py.import(intern!(py, "fxc._errors"))?;
-    let error = module.call_method1("make", (code, text, found))?;
+    let error = module.call_method1("make", (code, text, findings))?;
     Ok(PyErr::from_value(error))
 }
 
 /// The explanation of a code, as printed by `fxc explain`.
 #[pyfunction]
 pub(crate) fn explain(code: &str) -> PyResult<&'static str> {
-    let found = Code::from_name(code).map(Code::explanation);
-    found.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(format!("unknown code `{code}`")))
+    let explanation = Code::from_name(code).map(Code::explanation);
+    explanation.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(format!("unknown code `{code}`")))
 }

@@ -71,10 +71,10 @@ impl GraphRef {
     }
 
     pub(crate) fn kwargs(&self, kwargs: &Bound<'_, PyDict>) -> PyResult<Vec<(Arc<str>, graph::Arg)>> {
-        let one = |(k, v): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let convert = |(k, v): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             Ok((k.extract::<String>()?.into(), literal::from_python(self, &v)?))
         };
-        kwargs.iter().map(one).collect()
+        kwargs.iter().map(convert).collect()
     }
 }
 
@@ -83,8 +83,8 @@ fn gone() -> PyErr {
 }
 
 fn opcode(name: &str) -> PyResult<Opcode> {
-    let found = Opcode::from_name(name);
-    found.ok_or_else(|| PyValueError::new_err(format!("`{name}` is not one of torch.fx's six opcodes")))
+    let opcode = Opcode::from_name(name);
+    opcode.ok_or_else(|| PyValueError::new_err(format!("`{name}` is not one of torch.fx's six opcodes")))
 }
 
 /// A target in fxc's notation: a string unchanged, a function by its qualified name.
@@ -291,9 +291,13 @@ impl PyGraph {
     /// Checks that the graph is consistent; raises `fxc.CompileError` if not.
     fn lint(&self, py: Python<'_>) -> PyResult<()> {
         let model = lock(py, &self.graph.model).clone();
-        let found = graph::lint(model.module());
-        match found.has_errors() {
-            true => Err(errors::raise_findings(py, found.into_iter().collect(), model.sources())),
+        let findings = graph::lint(model.module());
+        match findings.has_errors() {
+            true => Err(errors::raise_findings(
+                py,
+                findings.into_iter().collect(),
+                model.sources(),
+            )),
             false => Ok(()),
         }
     }

@@ -49,25 +49,25 @@ pub(crate) struct Settings {
 impl Settings {
     /// The settings from keyword arguments.
     pub(crate) fn from_kwargs(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
-        let mut made = Settings::default();
+        let mut settings = Settings::default();
         for (key, value) in kwargs.into_iter().flatten() {
             match &*key.extract::<String>()? {
-                "threads" => made.threads = value.extract::<Option<usize>>()?.unwrap_or(0),
-                "exact" => made.exact = value.extract()?,
-                "fast_math" => made.fast_math = value.extract()?,
-                "skip_passes" => made.skip = value.extract()?,
-                "at" => made.at = value.extract::<Option<_>>()?.unwrap_or_default(),
-                "targets" => made.targets = read_targets(&value)?,
-                "allow_code" => made.no_code = !value.extract::<bool>()?,
-                "cache" => made.cache = value.extract()?,
-                "dims" => made.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
+                "threads" => settings.threads = value.extract::<Option<usize>>()?.unwrap_or(0),
+                "exact" => settings.exact = value.extract()?,
+                "fast_math" => settings.fast_math = value.extract()?,
+                "skip_passes" => settings.skip = value.extract()?,
+                "at" => settings.at = value.extract::<Option<_>>()?.unwrap_or_default(),
+                "targets" => settings.targets = read_targets(&value)?,
+                "allow_code" => settings.no_code = !value.extract::<bool>()?,
+                "cache" => settings.cache = value.extract()?,
+                "dims" => settings.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
                 other => {
                     let words = format!("unknown option `{other}`");
                     return Err(pyo3::exceptions::PyTypeError::new_err(words));
                 }
             }
         }
-        Ok(made)
+        Ok(settings)
     }
 
     /// The options for optimising the graph.
@@ -87,15 +87,16 @@ impl Settings {
             .passes(self.pass_options());
         let dims = self.dims.iter();
         let options = dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size));
-        let at = self.at.iter();
-        let options = at.fold(options, |o, (names, sizes)| o.at(names, sizes.iter().copied()));
+        let planned_sizes = self.at.iter();
+        let options = planned_sizes.fold(options, |o, (names, sizes)| o.at(names, sizes.iter().copied()));
         self.targets.iter().fold(options, |o, &t| o.target(t))
     }
 }
 
 fn read_targets(value: &Bound<'_, PyAny>) -> PyResult<Vec<Target>> {
     let names: Vec<String> = value.extract::<Option<_>>()?.unwrap_or_default();
-    let parse = |name: &String| Target::parse(name).map_err(|why| PyValueError::new_err(format!("`{name}`: {why}")));
+    let parse =
+        |name: &String| Target::parse(name).map_err(|reason| PyValueError::new_err(format!("`{name}`: {reason}")));
     names.iter().map(parse).collect()
 }
 
@@ -180,9 +181,9 @@ impl ModelState {
 pub(crate) struct Watch<'py>(Bound<'py, PyAny>);
 
 impl<'py> Watch<'py> {
-    pub(crate) fn start(py: Python<'py>, what: &str) -> PyResult<Watch<'py>> {
+    pub(crate) fn start(py: Python<'py>, task: &str) -> PyResult<Watch<'py>> {
         let module = py.import(intern!(py, "fxc._progress"))?;
-        Ok(Watch(module.call_method1(intern!(py, "start"), (what,))?))
+        Ok(Watch(module.call_method1(intern!(py, "start"), (task,))?))
     }
 }
 
@@ -333,9 +334,9 @@ impl CompiledModel {
     fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let code = lock(py, &self.state.code).clone();
         let model = lock(py, &self.state.model).clone();
-        let mut found: Vec<_> = model.warnings().cloned().collect();
-        found.extend(code.into_iter().flat_map(|c| c.compiled.warnings()));
-        errors::to_list(py, found, model.sources())
+        let mut warnings: Vec<_> = model.warnings().cloned().collect();
+        warnings.extend(code.into_iter().flat_map(|c| c.compiled.warnings()));
+        errors::to_list(py, warnings, model.sources())
     }
 
     /// The parameters in Python syntax.

@@ -115,9 +115,10 @@ const UNNOTICED: Duration = Duration::from_millis(100);
 /// A token that cancels work when a signal handler raises an exception, such as that of Ctrl-C.
 pub(crate) fn signal_token() -> CancelToken {
     CancelToken::polling(Duration::from_millis(20), || {
-        let here = MAIN_THREAD.get() == Some(&std::thread::current().id());
+        let is_main_thread = MAIN_THREAD.get() == Some(&std::thread::current().id());
         let is_long = BEGIN.get().is_some_and(|b| b.elapsed() > UNNOTICED);
-        here && is_long
+        is_main_thread
+            && is_long
             && Python::attach(|py| match py.check_signals() {
                 Ok(()) => false,
                 Err(e) => {

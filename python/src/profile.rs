@@ -46,11 +46,11 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
         ..subject.request.clone()
     };
     let model = LoadedModel::new(subject.module.name.clone(), subject.module.clone());
-    let made = driver::compile(&mut subject.session, model, &request).ok()?;
-    let (bound, mut ready) = (subject.bound.as_ref()?, made.ready?);
+    let compilation = driver::compile(&mut subject.session, model, &request).ok()?;
+    let (bound, mut ready) = (subject.bound.as_ref()?, compilation.ready?);
     let mut run = |ready: &mut driver::Ready| {
         let start = Instant::now();
-        match ready.run(&made.module, bound, &BufferState::new()) {
+        match ready.run(&compilation.module, bound, &BufferState::new()) {
             Ok(_) => Some(start.elapsed()),
             Err(d) => {
                 subject.session.report(d);

@@ -50,7 +50,7 @@ impl<'py> Maker<'py> {
                 .map(|x| self.value(x, leaves))
                 .collect::<PyResult<Vec<_>>>()
         };
-        let made = match value {
+        let object = match value {
             Val::Tuple(v) => return Ok(PyTuple::new(py, items(v)?)?.into_any()),
             Val::List(v) => return Ok(PyList::new(py, items(v)?)?.into_any()),
             Val::Dict(v) => {
@@ -64,9 +64,9 @@ impl<'py> Maker<'py> {
             other => self.scalar(other)?,
         };
         if let Some(leaves) = leaves {
-            leaves.append(&made)?;
+            leaves.append(&object)?;
         }
-        Ok(made)
+        Ok(object)
     }
 
     /// A value that is not a tensor.

@@ -85,8 +85,8 @@ impl Subject {
                 must_match: true,
             });
         }
-        let (bound, found) = driver::bind::bind_inputs(&self.module, provided, dims);
-        let bound = bound.ok_or_else(|| errors::raise_findings(py, found.into_iter().collect(), &self.sources))?;
+        let (bound, findings) = driver::bind::bind_inputs(&self.module, provided, dims);
+        let bound = bound.ok_or_else(|| errors::raise_findings(py, findings.into_iter().collect(), &self.sources))?;
         self.request.inputs = Some(bound.types.clone());
         self.request.dims = bound.dims.clone();
         self.bound = Some(bound);
@@ -105,8 +105,8 @@ impl Subject {
             ..self.request.clone()
         };
         let model = LoadedModel::new(self.module.name.clone(), self.module.clone());
-        let made = driver::compile(&mut self.session, model, &request).ok()?;
-        Some(made.texts.into_iter().map(|(_, text)| text).collect())
+        let compilation = driver::compile(&mut self.session, model, &request).ok()?;
+        Some(compilation.texts.into_iter().map(|(_, text)| text).collect())
     }
 }
 

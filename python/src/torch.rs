@@ -62,14 +62,14 @@ pub(crate) fn loaded(py: Python<'_>) -> PyResult<Option<&'static Torch>> {
         return Ok(None);
     };
     let api = exchange_api(&tensor);
-    let found = Torch {
+    let functions = Torch {
         borrow: api.and_then(|api| api.borrow),
         import: api.and_then(|api| api.import),
         tensor: tensor.cast_into::<PyType>()?.unbind(),
         is_grad_enabled: grad.unbind(),
         from_dlpack: torch.getattr("from_dlpack")?.unbind(),
     };
-    Ok(Some(TORCH.get_or_init(py, || found)))
+    Ok(Some(TORCH.get_or_init(py, || functions)))
 }
 
 /// The table of functions that a class of tensors has, if they are of the version that this module knows.
@@ -164,13 +164,13 @@ fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array>
 }
 
 /// Why torch does not export a tensor, as an error of fxc's.
-fn unreadable(object: &Bound<'_, PyAny>, why: PyErr) -> PyErr {
+fn unreadable(object: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let py = object.py();
     let layout = object.getattr("layout").and_then(|l| l.str()).map(|s| s.to_string());
     let error = PyTypeError::new_err(format!(
         "torch does not give access to the memory of this tensor (layout {})",
         layout.as_deref().unwrap_or("unknown")
     ));
-    error.set_cause(py, Some(why));
+    error.set_cause(py, Some(cause));
     error
 }

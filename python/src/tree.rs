@@ -89,10 +89,10 @@ fn flatten_items<'py>(
     each: &mut dyn FnMut(&Bound<'py, PyAny>, &str) -> PyResult<()>,
 ) -> PyResult<()> {
     if parts.len() != items.len() {
-        let (wanted, given) = (parts.len(), items.len());
+        let (expected, found) = (parts.len(), items.len());
         let class = value.get_type().name()?;
         return Err(PyValueError::new_err(format!(
-            "`{place}` is a {class} with {given} items, but the model was exported with {wanted}"
+            "`{place}` is a {class} with {found} items, but the model was exported with {expected}"
         )));
     }
     let mut numbered = parts.iter().zip(items).enumerate();
@@ -137,10 +137,10 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(|_| "?".to_string(), |r| r.to_string())
 }
 
-fn wrong(value: &Bound<'_, PyAny>, place: &str, wanted: &str) -> PyErr {
+fn wrong(value: &Bound<'_, PyAny>, place: &str, expected: &str) -> PyErr {
     let class = value.get_type();
     let class = class.name().map_or_else(|_| "?".to_string(), |n| n.to_string());
-    PyTypeError::new_err(format!("`{place}` must be {wanted}, as in the export, not {class}"))
+    PyTypeError::new_err(format!("`{place}` must be {expected}, as in the export, not {class}"))
 }
 
 /// Whether a specification nests tuples, lists and dicts only.

@@ -22,8 +22,8 @@ pub(crate) fn hand_back(
     }
     let objects = signature.objects(args, kwargs)?;
     for (name, value) in outputs.changed_inputs() {
-        let at = signature.inputs.iter().position(|n| n == name);
-        if let Some(object) = at.and_then(|i| objects[i].as_ref()) {
+        let index = signature.inputs.iter().position(|n| n == name);
+        if let Some(object) = index.and_then(|i| objects[i].as_ref()) {
             write(object, value)?;
         }
     }

@@ -60,7 +60,9 @@ fn check_buffer(p: &Program, i: usize, outputs: &mut [Option<usize>]) -> Checked
             ty.is_some_and(|(dtype, shape)| byte_len(*dtype, shape) == Some(size))
         }
         BufferPlace::Constant(t) => t.byte_count() == size,
-        BufferPlace::Arena(at) => at.checked_add(size).is_some_and(|end| end <= p.arena) && at % b.dtype.size() == 0,
+        BufferPlace::Arena(offset) => {
+            offset.checked_add(size).is_some_and(|end| end <= p.arena) && offset % b.dtype.size() == 0
+        }
         BufferPlace::Output(n) => match outputs.get_mut(*n) {
             Some(known) => *known.get_or_insert(size) == size,
             None => false,
@@ -86,9 +88,9 @@ fn check_output(p: &Program) -> Checked {
 fn check_step(p: &Program, step: &Step) -> Checked {
     match step {
         Step::Kernel { kernel, buffers } => check_call(p, *kernel, buffers).map(drop),
-        Step::Contract { what, out, tail } => {
+        Step::Contract { contract, out, tail } => {
             bytes(p, *out)?;
-            check_contract(p, what)?;
+            check_contract(p, contract)?;
             tail.iter().try_for_each(|t| check_tail(p, t))
         }
         Step::Routine { call, outs } => {
@@ -116,10 +118,10 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
         k.name
     );
     for ((_, param), b) in k.params().zip(buffers) {
-        let wanted = byte_len(param.dtype, &param.shape);
+        let needed = byte_len(param.dtype, &param.shape);
         let have = bytes(p, *b)?;
         ensure!(
-            wanted.is_some_and(|w| w <= have),
+            needed.is_some_and(|w| w <= have),
             "a buffer of `{}` is too small",
             k.name
         );
@@ -162,10 +164,10 @@ fn check_value(p: &Program, v: &Val<BufferOperand>) -> Checked {
     v.leaves().into_iter().try_for_each(|o| check_operand(p, o))
 }
 
-fn check_contract(p: &Program, what: &Contract) -> Checked {
-    let operands = what.operands();
+fn check_contract(p: &Program, contract: &Contract) -> Checked {
+    let operands = contract.operands();
     operands.iter().try_for_each(|o| check_operand(p, o))?;
-    let needed = match what {
+    let needed = match contract {
         Contract::MatMul(d, _) => 2 + d.addend.is_some() as usize,
         Contract::Conv(d, _) => 2 + d.bias as usize,
         Contract::Expansion(d, ..) => 3 + d.first.bias as usize + d.second.bias as usize,
@@ -175,8 +177,8 @@ fn check_contract(p: &Program, what: &Contract) -> Checked {
             _ => 3,
         },
         Contract::Recurrent(d, _) => {
-            let at = recurrent_operands(d);
-            [Some(at.weight), at.projection, at.bias]
+            let operand = recurrent_operands(d);
+            [Some(operand.weight), operand.projection, operand.bias]
                 .into_iter()
                 .flatten()
                 .max()
@@ -189,7 +191,7 @@ fn check_contract(p: &Program, what: &Contract) -> Checked {
         "expected {needed} operands, found {}",
         operands.len()
     );
-    if let Contract::Expansion(_, _, between) = what {
+    if let Contract::Expansion(_, _, between) = contract {
         bytes(p, between.buffer)?;
         let mut tail = between.tail.iter();
         let fits = |t: &KernelTail| t.buffers.len() <= MAX_BETWEEN_BUFFERS && check_tail(p, t).is_ok();

@@ -112,13 +112,13 @@ pub(crate) struct Container {
     sections: Vec<Section>,
 }
 
-fn u32_at(b: &[u8], at: usize) -> u32 {
-    b.get(at..at + 4)
+fn u32_at(b: &[u8], offset: usize) -> u32 {
+    b.get(offset..offset + 4)
         .map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-fn u64_at(b: &[u8], at: usize) -> u64 {
-    u32_at(b, at) as u64 | (u32_at(b, at + 4) as u64) << 32
+fn u64_at(b: &[u8], offset: usize) -> u64 {
+    u32_at(b, offset) as u64 | (u32_at(b, offset + 4) as u64) << 32
 }
 
 impl Container {
@@ -126,8 +126,8 @@ impl Container {
     pub(crate) fn open(path: &Path) -> Result<Container, Diagnostic> {
         let name = path.display().to_string();
         let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read `{name}`: {e}")))?;
-        let sections = read_table(&map).map_err(|why| match why {
-            Unsound::Damaged(why) => damaged(&name, why),
+        let sections = read_table(&map).map_err(|problem| match problem {
+            Unsound::Damaged(problem) => damaged(&name, problem),
             Unsound::Newer(version) => {
                 let title = format!("`{name}` has format {version}, but this fxc reads formats up to {FORMAT_VERSION}");
                 Diagnostic::new(Code::E0409, title).help("use a newer fxc, or recompile the model with this one")
@@ -175,16 +175,16 @@ impl Container {
         match crc_of(bytes) == section.crc {
             true => Ok(bytes),
             false => {
-                let why = format!("the checksum of the {} section does not match", section.kind.name());
-                Err(damaged(&self.name, why))
+                let problem = format!("the checksum of the {} section does not match", section.kind.name());
+                Err(damaged(&self.name, problem))
             }
         }
     }
 
     /// Bytes of a large section, which a record of another section names.
-    pub(crate) fn large_bytes(&self, at: u64, len: u64) -> Result<Range<usize>, Diagnostic> {
-        let range = usize::try_from(at).ok().zip(usize::try_from(len).ok());
-        let range = range.and_then(|(at, len)| Some(at..at.checked_add(len)?));
+    pub(crate) fn large_bytes(&self, offset: u64, len: u64) -> Result<Range<usize>, Diagnostic> {
+        let range = usize::try_from(offset).ok().zip(usize::try_from(len).ok());
+        let range = range.and_then(|(offset, len)| Some(offset..offset.checked_add(len)?));
         let within = |r: &Range<usize>| {
             let mut large = self.sections.iter().filter(|s| s.kind.is_large());
             large.any(|s| s.bytes.start <= r.start && r.end <= s.bytes.end)
@@ -218,8 +218,10 @@ fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
         return Err(Damaged("its length does not match its header"));
     }
     let size = (u32_at(header, 12) as usize).checked_mul(ENTRY);
-    let at = usize::try_from(u64_at(header, 16)).ok();
-    let table = at.zip(size).and_then(|(at, size)| map.get(at..at.checked_add(size)?));
+    let offset = usize::try_from(u64_at(header, 16)).ok();
+    let table = offset
+        .zip(size)
+        .and_then(|(offset, size)| map.get(offset..offset.checked_add(size)?));
     let table = table.ok_or(Damaged("its section table is out of bounds"))?;
     if crc_of(table) != u32_at(header, 32) {
         return Err(Damaged("the checksum of its section table does not match"));
@@ -264,12 +266,12 @@ impl ContainerWriter {
         // A link stays a link.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let beside = target.with_file_name(format!(".{name}.{}.tmp", unique_suffix()));
-        let mut file = BufWriter::with_capacity(1 << 20, File::create_new(&beside)?);
+        let temporary = target.with_file_name(format!(".{name}.{}.tmp", unique_suffix()));
+        let mut file = BufWriter::with_capacity(1 << 20, File::create_new(&temporary)?);
         file.write_all(&[0; HEADER])?;
         Ok(ContainerWriter {
             target,
-            beside,
+            beside: temporary,
             file,
             at: HEADER as u64,
             sections: vec![],
@@ -299,9 +301,9 @@ impl ContainerWriter {
     /// Adds bytes at a multiple of `align`, and gives their place in the file.
     pub(crate) fn write_aligned(&mut self, bytes: &[u8], align: u64) -> std::io::Result<u64> {
         self.fill_to(align)?;
-        let at = self.at;
+        let offset = self.at;
         self.write(bytes)?;
-        Ok(at)
+        Ok(offset)
     }
 
     /// Where the section began.

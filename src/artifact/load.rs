@@ -30,7 +30,7 @@ pub(crate) fn read_key(file: &Container, part: u32) -> Result<Vec<Type>, Diagnos
 /// The executable of a native part. The part must fit this build and processor
 /// ([`NativeEntry::why_unfit`](super::NativeEntry::why_unfit)); `options` has the library of its features.
 pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptions) -> Result<Executable, Diagnostic> {
-    let unsound = |why: String| damaged(file.name(), why);
+    let unsound = |problem: String| damaged(file.name(), problem);
     let missed = Arc::new(AtomicBool::new(false));
     let record = read_program(file, part, &missed)?;
     let program = record.program;
@@ -88,7 +88,7 @@ fn read_program(file: &Container, part: u32, missed: &Arc<AtomicBool>) -> Result
     let mut record: ProgramRecord<Program> =
         record.map_err(|e| damaged(file.name(), format!("its program cannot be read: {e}")))?;
     fill_tensors(file, &mut record.program, &record.tensors, missed)?;
-    check_program(&record.program).map_err(|why| damaged(file.name(), why))?;
+    check_program(&record.program).map_err(|problem| damaged(file.name(), problem))?;
     Ok(record)
 }
 
@@ -107,17 +107,22 @@ fn fill_tensors(
     }
     for (i, (place, r)) in places.into_iter().zip(records).enumerate() {
         *place = match r.at {
-            Some(at) => mapped_tensor(file, r.dtype, &r.shape, at)?,
+            Some(offset) => mapped_tensor(file, r.dtype, &r.shape, offset)?,
             None => absent_tensor(file, r, i, missed)?,
         };
     }
     Ok(())
 }
 
-/// The tensor whose elements begin at byte `at` of the file.
-pub(crate) fn mapped_tensor(file: &Container, dtype: DType, shape: &[usize], at: u64) -> Result<Tensor, Diagnostic> {
+/// The tensor whose elements begin at byte `offset` of the file.
+pub(crate) fn mapped_tensor(
+    file: &Container,
+    dtype: DType,
+    shape: &[usize],
+    offset: u64,
+) -> Result<Tensor, Diagnostic> {
     let len = byte_len(dtype, shape).ok_or_else(|| damaged(file.name(), "a tensor is too large"))?;
-    let bytes = file.large_bytes(at, len as u64)?;
+    let bytes = file.large_bytes(offset, len as u64)?;
     if !bytes.start.is_multiple_of(ALIGN) {
         return Err(damaged(file.name(), "a tensor is not aligned"));
     }
@@ -176,7 +181,7 @@ impl LoadedCode {
         kernels: &[u32],
     ) -> Result<LoadedCode, Diagnostic> {
         let code = file.read(SectionKind::Code, part)?;
-        let unsound = |why: &str| damaged(file.name(), why);
+        let unsound = |problem: &str| damaged(file.name(), problem);
         let all = all_kernels(program);
         let sound = all.len() == kernels.len() && kernels.iter().all(|&f| (f as usize) < functions.len());
         if !sound {
@@ -207,8 +212,8 @@ fn all_kernels(program: &Program) -> Vec<&Kernel> {
 impl FunctionRecord {
     /// The function with its constants; `None` if they are not within the code.
     fn into_loaded(self, code: &[u8]) -> Option<LoadedFunction> {
-        let part = |(at, len): (usize, usize)| -> Option<Range<usize>> {
-            let range = at..at.checked_add(len)?;
+        let part = |(offset, len): (usize, usize)| -> Option<Range<usize>> {
+            let range = offset..offset.checked_add(len)?;
             code.get(range.clone()).map(|_| range)
         };
         let sound = [16, 32, 64].contains(&self.width) && self.scratch <= MOST_SCRATCH && self.code.1 > 0;
@@ -235,14 +240,14 @@ impl CompileKernels for LoadedCode {
         let mut functions: Vec<Arc<KernelFunction>> = vec![];
         let mut which = vec![];
         for k in kernels {
-            let found = self.0.get(&structural_key(k)).ok_or_else(|| CodeError {
+            let function = self.0.get(&structural_key(k)).ok_or_else(|| CodeError {
                 kernel: k.name.clone(),
                 message: "the file contains no code for this kernel".into(),
             })?;
-            let known = functions.iter().position(|f| Arc::ptr_eq(f, found));
+            let known = functions.iter().position(|f| Arc::ptr_eq(f, function));
             which.push(known.unwrap_or(functions.len()));
             if known.is_none() {
-                functions.push(found.clone());
+                functions.push(function.clone());
             }
         }
         Ok(CompiledKernels::new(kernels, functions, which))

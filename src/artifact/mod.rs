@@ -84,7 +84,7 @@ fn check_ending(path: &Path) -> Result<(), Diagnostic> {
 }
 
 /// The finding that a file is not what its format prescribes.
-pub(crate) fn damaged(name: &str, why: impl std::fmt::Display) -> Diagnostic {
-    let title = format!("`{name}` is damaged: {why}");
+pub(crate) fn damaged(name: &str, problem: impl std::fmt::Display) -> Diagnostic {
+    let title = format!("`{name}` is damaged: {problem}");
     Diagnostic::new(Code::E0409, title).help("recompile the model: `fxc compile MODEL -o FILE.fxc`")
 }

@@ -52,13 +52,13 @@ impl NativeWriter {
         file.begin(SectionKind::Weights, 0)?;
         let mut records = vec![];
         for (name, t) in weights {
-            let at = self.write_tensor(file, t)?;
+            let offset = self.write_tensor(file, t)?;
             records.push(WeightRecord {
                 name: name.into(),
                 kind: String::new(),
                 dtype: t.dtype(),
                 shape: t.shape().to_vec(),
-                at,
+                at: offset,
                 len: t.byte_count() as u64,
             });
         }
@@ -67,14 +67,14 @@ impl NativeWriter {
 
     fn write_tensor(&mut self, file: &mut ContainerWriter, t: &Tensor) -> io::Result<u64> {
         let id = t.life().bytes_id().clone();
-        if let Some(&at) = self.tensors.get(&id) {
-            return Ok(at);
+        if let Some(&offset) = self.tensors.get(&id) {
+            return Ok(offset);
         }
-        let at = t.with_bytes(|bytes| file.write_aligned(bytes, ALIGN as u64))?;
+        let offset = t.with_bytes(|bytes| file.write_aligned(bytes, ALIGN as u64))?;
         t.release_pages();
-        self.tensors.insert(id, at);
+        self.tensors.insert(id, offset);
         self.held.push(t.clone());
-        Ok(at)
+        Ok(offset)
     }
 
     /// Writes a native part for inputs of these types.
@@ -109,14 +109,14 @@ impl NativeWriter {
         let mut records = vec![];
         for (i, t) in source.program.tensors().into_iter().enumerate() {
             let known = self.tensors.get(t.life().bytes_id()).copied();
-            let at = match known {
+            let offset = match known {
                 None if source.unread.contains(&i) => None,
                 _ => Some(self.write_tensor(file, t)?),
             };
             records.push(TensorRecord {
                 dtype: t.dtype(),
                 shape: t.shape().to_vec(),
-                at,
+                at: offset,
             });
         }
         Ok(records)
@@ -133,22 +133,22 @@ impl NativeWriter {
         for pack in &source.packs {
             let tensor = places.get(&pack.constant).copied();
             let tensor = tensor.ok_or_else(|| WriteError::NoForm("a packed weight belongs to no constant".into()))?;
-            let at = match self.packs.get(&(Arc::as_ptr(&pack.bytes) as usize)) {
-                Some((_, at)) => *at,
+            let offset = match self.packs.get(&(Arc::as_ptr(&pack.bytes) as usize)) {
+                Some((_, offset)) => *offset,
                 None => {
                     let bytes = pack.bytes.bytes();
                     let align = if bytes.len() < PAGED { ALIGN } else { 4096 };
-                    let at = file.write_aligned(bytes, align as u64)?;
-                    let held = (pack.bytes.clone(), at);
+                    let offset = file.write_aligned(bytes, align as u64)?;
+                    let held = (pack.bytes.clone(), offset);
                     self.packs.insert(Arc::as_ptr(&pack.bytes) as usize, held);
-                    at
+                    offset
                 }
             };
             records.push(PackRecord {
                 tensor,
                 at: pack.at,
                 key: pack.key.clone(),
-                place: (at, pack.bytes.bytes().len() as u64),
+                place: (offset, pack.bytes.bytes().len() as u64),
             });
         }
         // In the order of the program, whatever the addresses were.
@@ -236,8 +236,8 @@ impl CodeLayout {
     fn write(&self, file: &mut ContainerWriter) -> io::Result<Vec<FunctionRecord>> {
         let begin = file.section_start();
         let mut add = |bytes: &[u8]| -> io::Result<(usize, usize)> {
-            let at = file.write_aligned(bytes, ALIGN as u64)?;
-            Ok(((at - begin) as usize, bytes.len()))
+            let offset = file.write_aligned(bytes, ALIGN as u64)?;
+            Ok(((offset - begin) as usize, bytes.len()))
         };
         let mut records = vec![];
         for f in self.functions.iter().map(|f| f.info()) {

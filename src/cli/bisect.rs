@@ -58,7 +58,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
 pub(super) fn how_far(b: &Blame) -> String {
     let d = &b.difference;
     match &d.mismatch {
-        Some(why) => format!("the value is {why}"),
+        Some(reason) => format!("the value is {reason}"),
         None => format!(
             "{} of {} elements exceed the tolerance, by at most {:.1e}",
             d.outside, d.count, d.max_abs

@@ -26,8 +26,8 @@ impl CacheArgs {
         match Cache::of_user() {
             Ok(cache) => app.session.cache = Some(cache),
             Err(NoCache::Off) => {}
-            Err(NoCache::Unusable(why)) => {
-                app.say_once(&format!("note: the cache of compiled models is not used: {why}"))
+            Err(NoCache::Unusable(reason)) => {
+                app.say_once(&format!("note: the cache of compiled models is not used: {reason}"))
             }
         }
     }
@@ -56,8 +56,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
             app.show_progress("the cache is turned off");
             return Ok(());
         }
-        Err(NoCache::Unusable(why)) => {
-            let title = format!("the cache of compiled models cannot be used: {why}");
+        Err(NoCache::Unusable(reason)) => {
+            let title = format!("the cache of compiled models cannot be used: {reason}");
             return Err(Diagnostic::new(Code::E0701, title).into());
         }
     };

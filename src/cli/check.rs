@@ -117,11 +117,11 @@ fn describe_types(m: &GraphModule) -> String {
         let all = untyped::find_untyped(g);
         let missing: Vec<_> = all.into_iter().filter(|u| u.open == OpenPart::Type).collect();
         let first = *missing.first()?;
-        let what = untyped::what_is_missing(g, &missing);
-        Some(format!("{what}: {}", untyped::how_to_give(g, first)))
+        let problem = untyped::what_is_missing(g, &missing);
+        Some(format!("{problem}: {}", untyped::how_to_give(g, first)))
     });
-    let why = missing.unwrap_or_else(|| "the others are data-dependent".to_string());
-    format!("{head}: {known} of {all} have types; {why}")
+    let reason = missing.unwrap_or_else(|| "the others are data-dependent".to_string());
+    format!("{head}: {known} of {all} have types; {reason}")
 }
 
 /// The weights that `fxc run` needs and that have no values.
@@ -177,22 +177,22 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
 /// than it fixes.
 fn mend_text(path: &str, text: &str) -> String {
     let mut text = text.to_string();
-    let mut found = find_problems(path, &text);
+    let mut findings = find_problems(path, &text);
     for _ in 0..ROUNDS {
-        let Some(next) = fix::apply_safe(&text, FileId(0), found.iter()) else {
+        let Some(next) = fix::apply_safe(&text, FileId(0), findings.iter()) else {
             break;
         };
         let then = find_problems(path, &next);
-        if count_errors(&then) > count_errors(&found) {
+        if count_errors(&then) > count_errors(&findings) {
             break;
         }
-        (text, found) = (next, then);
+        (text, findings) = (next, then);
     }
     text
 }
 
-fn count_errors(found: &Diagnostics) -> usize {
-    found.iter().filter(|d| d.is_error()).count()
+fn count_errors(findings: &Diagnostics) -> usize {
+    findings.iter().filter(|d| d.is_error()).count()
 }
 
 /// The findings for a text. It is the first file of its session, which the spans of suggestions refer to.

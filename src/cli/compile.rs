@@ -84,10 +84,10 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         artifacts: emit.iter().map(|(a, _)| *a).collect(),
         until: Some(Stage::Compile),
     };
-    let made = compile(&mut app.session, model, &request)?;
+    let compilation = compile(&mut app.session, model, &request)?;
     app.show_findings();
-    print_report(app, args, &made, &assumed, &lock_observer(&timer))?;
-    for ((artifact, path), (_, text)) in emit.iter().zip(&made.texts) {
+    print_report(app, args, &compilation, &assumed, &lock_observer(&timer))?;
+    for ((artifact, path), (_, text)) in emit.iter().zip(&compilation.texts) {
         let text = match module_after(&modules, artifact.stage()).filter(|_| is_fxir(*artifact)) {
             Some(module) => fxir_text(app, module, &held, &args.model.model.to_string(), path.as_deref())?,
             None => text.clone(),
@@ -135,11 +135,17 @@ fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: O
 }
 
 /// Reports what was done, in a few lines.
-fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
-    let Some(ready) = &made.ready else {
+fn print_report(
+    app: &App,
+    args: &Args,
+    compilation: &Compilation,
+    assumed: &[String],
+    timer: &Timer,
+) -> Result<(), Stop> {
+    let Some(ready) = &compilation.ready else {
         return Err(nothing_compiled().into());
     };
-    let changed = made
+    let changed = compilation
         .report
         .iter()
         .flat_map(|r| r.changed())
@@ -153,7 +159,10 @@ fn print_report(app: &App, args: &Args, made: &Compilation, assumed: &[String], 
             assumed.join(", ")
         ));
     }
-    app.show_progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
+    app.show_progress(&format!(
+        "  nodes    {} -> {}",
+        compilation.nodes.0, compilation.nodes.1
+    ));
     app.show_progress(&format!(
         "  passes   {}",
         if changed.is_empty() {

@@ -65,14 +65,14 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
-    let given = args.model.resolve_dims(app, &model.module)?;
-    let (dims, assumed) = sizes::assumed_dims(&model.module, given.clone())?;
+    let requested = args.model.resolve_dims(app, &model.module)?;
+    let (dims, assumed) = sizes::assumed_dims(&model.module, requested.clone())?;
     // Python of the graph works for all sizes and numbers that the graph takes; kernels only for the given or assumed
     // ones.
     let every = matches!(args.stage, CodeStage::Graph | CodeStage::Optimized);
     let request = Request {
         inputs: Some(match every {
-            true => general_types(&model.module, &given, numbers),
+            true => general_types(&model.module, &requested, numbers),
             false => compiled_types(&model.module, &dims, numbers),
         }),
         dims,
@@ -81,37 +81,37 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         artifacts: args.stage.artifact().into_iter().collect(),
         until: (args.stage == CodeStage::Object).then_some(Stage::Lower),
     };
-    let made = compile(&mut app.session, model, &request)?;
+    let compilation = compile(&mut app.session, model, &request)?;
     app.show_findings();
     if !every && !assumed.is_empty() {
         app.show_progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
     }
     if let Some(path) = &args.weights {
-        write_constants(&made, args.stage, Path::new(path))?;
+        write_constants(&compilation, args.stage, Path::new(path))?;
     }
     if args.stage == CodeStage::Object {
-        return write_object(app, made, args.output.as_deref());
+        return write_object(app, compilation, args.output.as_deref());
     }
-    for (_, text) in &made.texts {
+    for (_, text) in &compilation.texts {
         output::write_artifact(args.output.as_deref(), text.as_bytes())?;
     }
     Ok(())
 }
 
 /// Writes the constants that the code loads: those of the program for kernels, the module's for the graph.
-fn write_constants(made: &Compilation, stage: CodeStage, path: &Path) -> Outcome {
-    match (&made.program, stage) {
+fn write_constants(compilation: &Compilation, stage: CodeStage, path: &Path) -> Outcome {
+    match (&compilation.program, stage) {
         (Some(program), CodeStage::Kernels) => {
             let constants = program::python::named_constants(program);
             import::write_tensors(path, constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
         }
-        _ => import::write_weights(&made.module, path, |_, _| true)?,
+        _ => import::write_weights(&compilation.module, path, |_, _| true)?,
     }
     Ok(())
 }
 
-fn write_object(app: &mut App, made: Compilation, output: Option<&str>) -> Outcome {
-    let program = made.program.ok_or_else(nothing_compiled)?;
+fn write_object(app: &mut App, compilation: Compilation, output: Option<&str>) -> Outcome {
+    let program = compilation.program.ok_or_else(nothing_compiled)?;
     let bytes = app.session.compile_object(&program)?;
     output::write_artifact(output, &bytes)
 }

@@ -43,9 +43,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
 /// Formats one file. Returns whether that changed it.
 fn format_file(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
     let text = read_text(path)?;
-    let (tree, _, found) = load::parse_text(&mut app.session.sources, path, &text);
-    let broken = found.has_errors();
-    app.session.diagnostics.extend(found);
+    let (tree, _, findings) = load::parse_text(&mut app.session.sources, path, &text);
+    let broken = findings.has_errors();
+    app.session.diagnostics.extend(findings);
     if broken {
         return Err(Stop::Reported);
     }

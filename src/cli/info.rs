@@ -60,12 +60,12 @@ fn as_json(file: &CompiledFile) -> String {
 
 fn as_text(file: &CompiledFile) -> String {
     let mut out = format!("{}, compiled by fxc {}", file.name(), file.build());
-    let own = if file.build() == build_name() {
+    let suffix = if file.build() == build_name() {
         ""
     } else {
         ", a different version from this one"
     };
-    let _ = writeln!(out, "{own}");
+    let _ = writeln!(out, "{suffix}");
     for (i, p) in file.parts().into_iter().enumerate() {
         let _ = writeln!(out, "\nnative part {i}: {}", p.inputs.join(", "));
         out.push_str(&part_text(&p));
@@ -85,7 +85,7 @@ fn as_text(file: &CompiledFile) -> String {
 fn part_text(p: &PartInfo) -> String {
     let fits = match &p.unfit {
         None => "yes".to_string(),
-        Some(why) => format!("no: {why}"),
+        Some(reason) => format!("no: {reason}"),
     };
     let sizes: Vec<String> = p.sizes.iter().map(|(n, s)| format!("{n} = {s}")).collect();
     let mut out = format!("  runs here    {fits}\n  platform     {}\n", p.platform);

@@ -145,9 +145,9 @@ impl InputArgs {
             };
             provided.extend(of_file(path)?.into_iter().filter_map(of_state));
         }
-        let (restored, found) = state::restore_buffers(module, &mut provided);
-        let wrong = found.has_errors();
-        app.session.diagnostics.extend(found);
+        let (restored, findings) = state::restore_buffers(module, &mut provided);
+        let wrong = findings.has_errors();
+        app.session.diagnostics.extend(findings);
         match wrong {
             true => Err(Stop::Reported),
             false => Ok(Inputs {
@@ -177,8 +177,11 @@ impl InputArgs {
                         ..
                     }) => all.push(p),
                     Some(first) => {
-                        let given = Given::Each(vec![first.clone(), p]);
-                        *first = Provided { given, ..first.clone() };
+                        let values = Given::Each(vec![first.clone(), p]);
+                        *first = Provided {
+                            given: values,
+                            ..first.clone()
+                        };
                     }
                 }
             }
@@ -194,7 +197,7 @@ impl InputArgs {
 /// The arrays of a file.
 fn of_file(path: &Path) -> Result<Vec<Provided>, Diagnostic> {
     let origin = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let one = |(name, array): files::Opened| Provided {
+    let to_provided = |(name, array): files::Opened| Provided {
         name,
         given: match array {
             Ok(array) => Given::File(array),
@@ -203,13 +206,13 @@ fn of_file(path: &Path) -> Result<Vec<Provided>, Diagnostic> {
         origin: origin.clone(),
         must_match: false,
     };
-    Ok(files::open_arrays(path)?.into_iter().map(one).collect())
+    Ok(files::open_arrays(path)?.into_iter().map(to_provided).collect())
 }
 
 fn declare_provided(app: &mut App, module: &mut GraphModule, provided: &[Provided]) -> Result<Vec<Type>, Stop> {
-    let (numbers, found) = types::declare_types(module, provided);
-    let wrong = found.has_errors();
-    app.session.diagnostics.extend(found);
+    let (numbers, findings) = types::declare_types(module, provided);
+    let wrong = findings.has_errors();
+    app.session.diagnostics.extend(findings);
     if wrong { Err(Stop::Reported) } else { Ok(numbers) }
 }
 
@@ -242,14 +245,15 @@ pub(super) fn bind_provided(
     provided: Vec<Provided>,
     dims: Dims,
 ) -> Result<BoundInputs, Stop> {
-    let (bound, found) = bind::bind_inputs(module, provided, dims);
-    app.session.diagnostics.extend(found);
+    let (bound, findings) = bind::bind_inputs(module, provided, dims);
+    app.session.diagnostics.extend(findings);
     bound.ok_or(Stop::Reported)
 }
 
 fn parse_input(text: &str) -> Result<Provided, Diagnostic> {
-    let bad =
-        |why: &str| Diagnostic::new(Code::E0508, format!("`{text}` is not a valid input: {why}")).help(literal::HELP);
+    let bad = |problem: &str| {
+        Diagnostic::new(Code::E0508, format!("`{text}` is not a valid input: {problem}")).help(literal::HELP)
+    };
     let (left, value) = match text.split_once('=') {
         Some((l, v)) => (l, Some(v)),
         None => (text, None),
@@ -296,11 +300,11 @@ fn on_command_line(name: &str, given: Given) -> Provided {
 }
 
 fn input_type(text: &str) -> Option<Type> {
-    let (tree, found) = syntax::parse_type(FileId(0), text);
-    let tree = tree.filter(|_| !found.has_errors())?;
-    let mut found = crate::diag::Diagnostics::new();
-    let ty = syntax::resolve::ty(&tree, &mut found);
-    Some(ty).filter(|t| !found.has_errors() && *t != Val::Unknown)
+    let (tree, findings) = syntax::parse_type(FileId(0), text);
+    let tree = tree.filter(|_| !findings.has_errors())?;
+    let mut findings = crate::diag::Diagnostics::new();
+    let ty = syntax::resolve::ty(&tree, &mut findings);
+    Some(ty).filter(|t| !findings.has_errors() && *t != Val::Unknown)
 }
 
 fn parse_fill(value: &str) -> Result<Option<Fill>, String> {
@@ -329,8 +333,8 @@ fn random_inputs(module: &GraphModule) -> Vec<Provided> {
         return vec![];
     };
     let limits = limits::index_fills(module, 0);
-    let wanted = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
-    let items = wanted.flat_map(|p| bind::item_names(graph[p].target(), graph[p].meta.ty.as_ref()));
+    let required = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
+    let items = required.flat_map(|p| bind::item_names(graph[p].target(), graph[p].meta.ty.as_ref()));
     items
         .enumerate()
         .map(|(i, name)| Provided {
@@ -345,9 +349,10 @@ fn random_inputs(module: &GraphModule) -> Vec<Provided> {
 /// The values provided for a graph whose inputs declare their types, with random numbers for the inputs that are given
 /// by type only (`typed`).
 pub(super) fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
-    let wanted = |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
-    let made: Vec<Provided> = random_inputs(module).into_iter().filter(wanted).collect();
-    provided.extend(made);
+    let is_missing =
+        |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
+    let random: Vec<Provided> = random_inputs(module).into_iter().filter(is_missing).collect();
+    provided.extend(random);
     provided
 }
 

@@ -246,9 +246,9 @@ impl ModelArgs {
 }
 
 /// The sizes given by `--dim`, by symbol.
-pub(super) fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
-    let (dims, found) = sizes::resolve_dims(module, given);
-    let failed = found.has_errors();
-    app.session.diagnostics.extend(found);
+pub(super) fn given_dims(app: &mut App, module: &GraphModule, requested: &[(String, i64)]) -> Result<Dims, Stop> {
+    let (dims, findings) = sizes::resolve_dims(module, requested);
+    let failed = findings.has_errors();
+    app.session.diagnostics.extend(findings);
     if failed { Err(Stop::Reported) } else { Ok(dims) }
 }

@@ -47,22 +47,24 @@ pub(super) fn main(args: &Args) -> Outcome {
 
 /// The rows for a name: a canonical name, a spelling, `aten.add` for all its overloads, a class of `torch.nn`.
 fn find_ops(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
-    let found = op::lookup::find(name);
-    if !found.is_empty() {
-        return Ok(found);
+    let ops = op::lookup::find(name);
+    if !ops.is_empty() {
+        return Ok(ops);
     }
     let d = Diagnostic::new(Code::E0201, format!("unknown op `{name}`"));
     let path = op::canonical_path(&name.replace("::", "."), false);
     let is_class = path.rsplit('.').next().unwrap_or(&path).starts_with(char::is_uppercase);
     let class = op::meant::class_meant(name).filter(|_| is_class).map(str::to_string);
-    let (near, _) = op::meant::meant_spellings(&path, false);
-    let near = near.first().map(|n| n.to_string());
+    let (spellings, _) = op::meant::meant_spellings(&path, false);
+    let nearest = spellings.first().map(|n| n.to_string());
     let similar = || op::lookup::similar_name(name).map(|n| n.to_string());
-    Err(match (op::meant::why_outside(&path), class.or(near).or_else(similar)) {
-        (Some(why), _) => d.note(format!("fxc does not support it: {why}")),
-        (None, Some(n)) => d.help(format!("there is an op with a similar name: `{n}`")),
-        (None, None) => d.help("run `fxc ops` to list all ops"),
-    })
+    Err(
+        match (op::meant::why_outside(&path), class.or(nearest).or_else(similar)) {
+            (Some(reason), _) => d.note(format!("fxc does not support it: {reason}")),
+            (None, Some(n)) => d.help(format!("there is an op with a similar name: `{n}`")),
+            (None, None) => d.help("run `fxc ops` to list all ops"),
+        },
+    )
 }
 
 fn kind_name(o: &Op) -> &'static str {
@@ -176,9 +178,9 @@ fn write_op(out: &mut String, o: &Op) {
 /// The section on what the table leaves out, which `tests/torch/opinfo.py` reads.
 fn left_out_section() -> String {
     let mut out = String::from("\n## Unsupported ops\n\nTorch ops that fxc does not support, by reason:\n\n");
-    for (why, names) in op::outside::OUTSIDE {
+    for (reason, names) in op::outside::OUTSIDE {
         let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
-        let _ = writeln!(out, "* {why}: {}", names.join(", "));
+        let _ = writeln!(out, "* {reason}: {}", names.join(", "));
     }
     out
 }

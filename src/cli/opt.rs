@@ -106,12 +106,12 @@ fn specialize_model(args: &Args, model: &mut LoadedModel) -> Result<(), Stop> {
 
 fn parse_literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
     let bad = || Diagnostic::new(Code::E0508, format!("`{name}={text}` is not a literal"));
-    let (tree, found) = syntax::parse_value(FileId(0), text);
-    let tree = tree.filter(|_| !found.has_errors()).ok_or_else(bad)?;
-    let mut found = Diagnostics::new();
-    let value: Literal = resolve::value(&tree, &mut |_, _| None, &mut found);
+    let (tree, findings) = syntax::parse_value(FileId(0), text);
+    let tree = tree.filter(|_| !findings.has_errors()).ok_or_else(bad)?;
+    let mut findings = Diagnostics::new();
+    let value: Literal = resolve::value(&tree, &mut |_, _| None, &mut findings);
     match value {
-        _ if found.has_errors() => Err(bad()),
+        _ if findings.has_errors() => Err(bad()),
         Literal::Unknown => Err(bad()),
         v => Ok(v),
     }
@@ -121,7 +121,7 @@ fn blame_pass(app: &mut App, args: &Args, model: LoadedModel, names: &[&str]) ->
     let passes: Vec<_> = names.iter().filter_map(|n| pass::by_name(n)).collect();
     let (module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
-    let found = bisect::find_bad_pass(
+    let outcome = bisect::find_bad_pass(
         &mut app.session,
         module,
         &passes,
@@ -130,7 +130,7 @@ fn blame_pass(app: &mut App, args: &Args, model: LoadedModel, names: &[&str]) ->
         tolerance,
     )?;
     app.show_findings();
-    match found {
+    match outcome {
         None => {
             app.show_progress(&format!(
                 "no pass changes the result, checked on {}",

@@ -30,7 +30,7 @@ fn list_passes() -> String {
     let extra = pass::EXTRA.iter().map(|p| line("-", p.name, p.reason));
     let library = pass::LIBRARY
         .iter()
-        .map(|(name, at, reason)| line("*", name, &format!("{reason} ({at})")));
+        .map(|(name, module, reason)| line("*", name, &format!("{reason} ({module})")));
     numbered.chain(extra).chain(library).collect()
 }
 
@@ -49,7 +49,7 @@ fn unknown_pass(name: &str) -> Stop {
     let names: Vec<&str> = pass::all_passes().map(|p| p.name).collect();
     let library = pass::LIBRARY.iter().find(|t| t.0 == name);
     match (library, nearest(name, names)) {
-        (Some((_, at, _)), _) => d.help(format!("this pass takes arguments; see {at}")).into(),
+        (Some((_, module, _)), _) => d.help(format!("this pass takes arguments; see {module}")).into(),
         (None, Some(near)) => d.help(format!("there is a pass with a similar name: `{near}`")).into(),
         (None, None) => d.help("run `fxc passes` to list all passes").into(),
     }

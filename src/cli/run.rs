@@ -78,15 +78,15 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         false => args.model.load_to_run(app)?,
     };
     args.inputs.declare_types(app, &mut model.module)?;
-    let given = args
+    let inputs = args
         .inputs
         .take_inputs(app, &mut model.module, args.labels.as_deref())?;
-    if let (Some(name), None) = (&args.labels, &given.aside) {
+    if let (Some(name), None) = (&args.labels, &inputs.aside) {
         let title = format!("the inputs file contains no array `{name}` for --labels");
         return Err(Diagnostic::new(Code::E0501, title).into());
     }
     let dims = args.model.resolve_dims(app, &model.module)?;
-    let sequence = Sequence::new(given.provided, &args.each, args.repeat.map(|n| n as usize))?;
+    let sequence = Sequence::new(inputs.provided, &args.each, args.repeat.map(|n| n as usize))?;
     let calls = Calls { sequence, dims };
     let original = model.module.clone();
     random::seed(args.seed);
@@ -97,9 +97,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     };
     app.show_findings();
     let tensors = named_results(&called.result);
-    write_results(args, &called, &tensors, given.aside.as_ref())?;
+    write_results(args, &called, &tensors, inputs.aside.as_ref())?;
     if let Some(path) = &args.save_state {
-        save_state(app, path, given.restored, written_tensors(&called))?;
+        save_state(app, path, inputs.restored, written_tensors(&called))?;
     }
     if check_results(app, args, original, &calls, &tensors)? {
         Ok(())
@@ -171,10 +171,10 @@ fn save_state(
     restored: Vec<(String, Tensor)>,
     written: Vec<(String, Tensor)>,
 ) -> Result<(), Stop> {
-    let kept = restored
+    let unwritten = restored
         .into_iter()
         .filter(|(name, _)| !written.iter().any(|(n, _)| n == name));
-    let all: Vec<_> = kept.chain(written.iter().cloned()).collect();
+    let all: Vec<_> = unwritten.chain(written.iter().cloned()).collect();
     if all.is_empty() {
         app.show_progress(&format!("{}: the model changes no buffer and no input", path.display()));
     }
@@ -267,7 +267,7 @@ fn accuracy_line(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String
 /// Compares results with the expected ones, prints how far apart they are, and reports those that differ.
 fn check_expected(
     app: &mut App,
-    got: &[(String, Tensor)],
+    actual: &[(String, Tensor)],
     want: Vec<(String, Tensor)>,
     origin: &str,
     tolerance: Tolerance,
@@ -275,7 +275,7 @@ fn check_expected(
     let mut agree = true;
     let mut worst = 0f64;
     for (name, w) in &want {
-        let Some((_, g)) = got.iter().find(|(n, _)| n == name) else {
+        let Some((_, g)) = actual.iter().find(|(n, _)| n == name) else {
             app.session.report(Diagnostic::new(
                 Code::E0506,
                 format!("{origin} has `{name}`, which is not a result"),
@@ -290,8 +290,8 @@ fn check_expected(
             agree = false;
         }
     }
-    if got.len() > want.len() {
-        let title = format!("there are {} results, but {origin} has {}", got.len(), want.len());
+    if actual.len() > want.len() {
+        let title = format!("there are {} results, but {origin} has {}", actual.len(), want.len());
         app.session.report(Diagnostic::new(Code::E0506, title));
         agree = false;
     }
@@ -303,19 +303,20 @@ fn check_expected(
     agree
 }
 
-fn results_differ(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
-    if let Some(why) = &d.mismatch {
-        return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("in comparison with {origin}"));
+fn results_differ(name: &str, actual: &Tensor, expected: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
+    if let Some(reason) = &d.mismatch {
+        return Diagnostic::new(Code::E0506, format!("`{name}` is {reason}"))
+            .note(format!("in comparison with {origin}"));
     }
     let title = format!(
         "`{name}` differs from {origin} in {} of {} elements",
         d.outside, d.count
     );
-    let (g, w) = (as_f64(got.get(d.worst)), as_f64(want.get(d.worst)));
+    let (g, w) = (as_f64(actual.get(d.worst)), as_f64(expected.get(d.worst)));
     Diagnostic::new(Code::E0506, title)
         .note(format!(
             "maximum difference at {:?}: {g} instead of {w}, {:.1e} relative to the largest magnitude",
-            unravel_index(d.worst, want.shape()),
+            unravel_index(d.worst, expected.shape()),
             d.relative
         ))
         .help("set the tolerance with --rtol and --atol")

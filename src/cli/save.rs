@@ -21,8 +21,8 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, numbers: Vec<T
         ..Request::default()
     };
     let targets = match args.model.targets() {
-        given if given.is_empty() => vec![Target::native()],
-        given => given,
+        targets if targets.is_empty() => vec![Target::native()],
+        targets => targets,
     };
     let save = SaveRequest {
         request: &request,
@@ -50,8 +50,8 @@ fn inputs_of_parts(
 ) -> Result<Vec<BoundInputs>, Stop> {
     let all = sizes::combine_sizes(args.model.dims.clone(), &args.at);
     let mut out = vec![];
-    for given in all {
-        let dims = given_dims(app, module, &given)?;
+    for sizes in all {
+        let dims = given_dims(app, module, &sizes)?;
         let (dims, assumed) = sizes::assumed_dims(module, dims)?;
         if !assumed.is_empty() {
             app.say_once(&format!(

@@ -131,12 +131,12 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
         .map(|(n, _)| &**n)
         .collect();
     let lost = stored.iter().filter(|n| !held.values.contains(**n)).count();
-    let beside = file.filter(|f| lost > 0 && (!Path::new(f).exists() || Path::new(f).is_file()));
+    let output = file.filter(|f| lost > 0 && (!Path::new(f).exists() || Path::new(f).is_file()));
     let dir = Path::new(to.source).parent().unwrap_or(Path::new(""));
     let read = m.weights.iter().map(|(path, _)| dir.join(path));
     read.chain(app.session.weights.clone()).for_each(|f| held.note_file(&f));
-    let beside = beside.map(|f| held.file_beside(f).display().to_string());
-    if let Some(path) = to.weights.map(str::to_string).or(beside) {
+    let output = output.map(|f| held.file_beside(f).display().to_string());
+    if let Some(path) = to.weights.map(str::to_string).or(output) {
         if to.weights.is_none() {
             app.show_progress(&format!("{path} contains {}", words::count(stored.len(), "weight")));
         }
@@ -144,10 +144,10 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
         m.weights = Some((relative_path(&path, to.output), None));
         return Ok(());
     }
-    if let (1.., Some(how)) = (lost, to.how) {
+    if let (1.., Some(advice)) = (lost, to.how) {
         let all = stored.len();
         app.show_progress(&format!(
-            "note: the text does not contain the values of {lost} of {all} weights: {how}"
+            "note: the text does not contain the values of {lost} of {all} weights: {advice}"
         ));
     }
     carry_weights(m, to.source, to.output);

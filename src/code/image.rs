@@ -48,14 +48,14 @@ pub(crate) unsafe fn load_functions(
     functions: Vec<LoadedFunction>,
 ) -> Result<Vec<Arc<KernelFunction>>, String> {
     let memory = Arc::new(place_code(code, &functions)?);
-    let one = |f: LoadedFunction| {
+    let into_function = |f: LoadedFunction| {
         // SAFETY: the part was found to be within the code, and by the caller's promise it is a kernel's function.
         let entry = unsafe { memory.as_ptr().add(f.code.start) };
         let memory: Arc<dyn Any + Send + Sync> = memory.clone();
         // SAFETY: the caller's promise; `memory` holds the code.
         Arc::new(unsafe { KernelFunction::new(entry, memory, f.info) })
     };
-    Ok(functions.into_iter().map(one).collect())
+    Ok(functions.into_iter().map(into_function).collect())
 }
 
 /// A copy of the code with the addresses that it needs, which can run and not be written.
@@ -71,8 +71,8 @@ fn place_code(code: &[u8], functions: &[LoadedFunction]) -> Result<Mmap, String>
         let body = body.ok_or("a function is outside the code")?;
         for call in &f.calls {
             let n = host_function(&call.symbol).ok_or_else(|| format!("unknown function `{}`", call.symbol))?;
-            let at = call.at as usize;
-            let place = body.get_mut(at..at.saturating_add(ADDRESS));
+            let offset = call.at as usize;
+            let place = body.get_mut(offset..offset.saturating_add(ADDRESS));
             let address = host_functions()[n].address as u64;
             place
                 .ok_or("an address is outside its function")?

@@ -177,7 +177,7 @@ pub(super) fn find_varying(
                 let mut any = false;
                 i.visit_operands(&mut |x| any |= varying.contains(&x));
                 match i {
-                    Inst::Load(_, at, _) => any |= at.affine.stride(var) != 0,
+                    Inst::Load(_, index, _) => any |= index.affine.stride(var) != 0,
                     Inst::Index(a) => any |= a.stride(var) != 0,
                     _ if any => i.visit_operands(&mut |x| uniform(x, varying)),
                     _ => {}

@@ -75,7 +75,7 @@ impl Listing {
         let original = |offset: u32| match origins {
             None => Some(offset),
             Some(list) => {
-                let after = list.partition_point(|&(at, _)| at <= offset);
+                let after = list.partition_point(|&(first, _)| first <= offset);
                 list.get(after.checked_sub(1)?).map(|&(_, from)| from)
             }
         };

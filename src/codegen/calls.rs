@@ -59,16 +59,16 @@ impl Emitter<'_> {
         let slot = self.group_slot();
         let ty = self.lane_type(c);
         let step = ty.bytes() as i32;
-        let write = |e: &mut Self, x: &Lanes, at: i32| {
+        let write = |e: &mut Self, x: &Lanes, first: i32| {
             for (i, &v) in x.iter().enumerate() {
-                e.b.ins().stack_store(I64, v, slot, at + i as i32 * step);
+                e.b.ins().stack_store(I64, v, slot, first + i as i32 * step);
             }
         };
         write(self, args[0], 0);
         write(self, args[1], GROUP);
         let n = args[0].len() as i64 * (step as i64 / c.size() as i64);
         let n = self.b.ins().iconst(I64, n);
-        let [x, y] = [0, GROUP].map(|at| self.b.ins().stack_addr(I64, slot, at));
+        let [x, y] = [0, GROUP].map(|group| self.b.ins().stack_addr(I64, slot, group));
         self.b.ins().call(f, &[n, x, y, x]);
         (0..args[0].len())
             .map(|i| self.b.ins().stack_load(I64, ty, slot, i as i32 * step))

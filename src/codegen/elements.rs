@@ -94,15 +94,15 @@ impl Emitter<'_> {
     /// nothing beyond them.
     pub(super) fn load_strided(&mut self, c: RegisterClass, stride: i32, p: Value, off: i32) -> Lanes {
         let ty = c.vector_type();
-        let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
+        let offset = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
         let mut out = vec![];
         for k in 0..self.value_count(c) {
             if stride == -1 {
-                let v = self.b.ins().load(ty, MEM, p, at(k, -3));
+                let v = self.b.ins().load(ty, MEM, p, offset(k, -3));
                 out.push(self.shuffle32(v, v, [3, 2, 1, 0]));
             } else {
-                let a = self.b.ins().load(ty, MEM, p, at(k, 0));
-                let b = self.b.ins().load(ty, MEM, p, at(k, 3));
+                let a = self.b.ins().load(ty, MEM, p, offset(k, 0));
+                let b = self.b.ins().load(ty, MEM, p, offset(k, 3));
                 out.push(self.shuffle32(a, b, [0, 2, 5, 7]));
             }
         }

@@ -51,8 +51,8 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         ..Folds::default()
     };
     for &(sum, a, b) in &s.sums {
-        for (v, one) in [(a, b), (b, a)] {
-            if s.constants.get(&one) == Some(&1.0) && s.functions.contains_key(&v) && s.is_used_once(v) {
+        for (v, unit) in [(a, b), (b, a)] {
+            if s.constants.get(&unit) == Some(&1.0) && s.functions.contains_key(&v) && s.is_used_once(v) {
                 folds.plus_one.insert(v);
                 s.fold_tanh(&mut folds, v, sum);
             }
@@ -105,8 +105,8 @@ impl Uses<'_> {
             return;
         };
         // A very large or small factor would change which arguments overflow.
-        if let Some((of, c)) = self.constant_multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
-            folds.scaled.insert(v, (of, c));
+        if let Some((argument, c)) = self.constant_multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
+            folds.scaled.insert(v, (argument, c));
             folds.gone.insert(x);
         }
         let used = self.products.iter().find(|(_, f)| f.0 == sum || f.1 == sum);
@@ -150,9 +150,9 @@ impl Uses<'_> {
                     i.visit_operands(&mut |x| self.count_use(x));
                     self.visit_inst(*v, i);
                 }
-                Stmt::Store(_, at, v) => {
+                Stmt::Store(_, index, v) => {
                     self.count_use(*v);
-                    at.dynamic.iter().for_each(|d| self.count_use(d.0));
+                    index.dynamic.iter().for_each(|d| self.count_use(d.0));
                 }
                 Stmt::Loop(l) => {
                     let reduced = l.reduces.iter().flat_map(|r| r.init.iter().chain(&r.value));

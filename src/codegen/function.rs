@@ -78,10 +78,10 @@ impl FunctionWriter {
     /// Compiles `k` with vectors of `width` bytes or, if that is not possible, of 16.
     fn compile_up_to_width(&mut self, k: &Kernel, module: &mut dyn Module, width: usize) -> Result<Code, String> {
         match self.compile_at_width(k, module, width) {
-            Err(why) if width > 16 => {
+            Err(reason) if width > 16 => {
                 module.clear_context(&mut self.ctx);
                 let mut code = self.compile_at_width(k, module, 16)?;
-                code.info.refused = Some(why);
+                code.info.refused = Some(reason);
                 Ok(code)
             }
             code => code,

@@ -115,9 +115,9 @@ impl FunctionLowering<'_> {
     /// Lowers an operation in the current form.
     fn lower_operation(&mut self, i: &Inst, varying: bool) -> Lanes {
         match i {
-            Inst::Bounded(x, n, how) => {
+            Inst::Bounded(x, n, bound) => {
                 let x = self.operand_lanes(*x, varying);
-                self.lower_bounded(&x, *n as i64, *how)
+                self.lower_bounded(&x, *n as i64, *bound)
             }
             Inst::Op(ScalarOp::Unary(op, x)) => {
                 let d = self.k.dtype(*x);
@@ -211,12 +211,12 @@ impl FunctionLowering<'_> {
         self.e.by_int_constant(op, d, &x, k.to_i64())
     }
 
-    fn lower_bounded(&mut self, x: &Lanes, n: i64, how: IndexBound) -> Lanes {
+    fn lower_bounded(&mut self, x: &Lanes, n: i64, bound: IndexBound) -> Lanes {
         let c = RegisterClass::I64;
         let e = &mut self.e;
         let zero = e.int_like(c, x, 0);
         let mut x = x.clone();
-        if how == IndexBound::Wrap {
+        if bound == IndexBound::Wrap {
             let neg = e.icmp(IntCC::SignedLessThan, &x, &zero);
             let size = e.int_like(c, &x, n);
             let moved = e.iadd(&x, &size);
@@ -225,7 +225,7 @@ impl FunctionLowering<'_> {
         let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
         let last = e.int_like(c, &x, n - 1);
         let above = e.icmp(IntCC::SignedGreaterThan, &x, &last);
-        if how == IndexBound::Clamp {
+        if bound == IndexBound::Clamp {
             let last = e.int_like(c, &x, (n - 1).max(0));
             x = e.choose(&above, &last, &x);
             return e.choose(&below, &zero, &x);

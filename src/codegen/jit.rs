@@ -39,21 +39,21 @@ impl CompileKernels for Jit {
         for k in kernels {
             let k = cache::generalize_extent(k);
             let key = cache::function_key(&k, self.options);
-            let at = match known.get(&key) {
-                Some(&at) => at,
+            let slot = match known.get(&key) {
+                Some(&slot) => slot,
                 None => {
                     functions.push(match self.cache.get(&key) {
                         Some(f) => FunctionSource::Known(f),
                         None => {
-                            let made = unit.define(&k, self.options).map_err(|e| code_error(&k.name, e))?;
-                            FunctionSource::New(key.clone(), Box::new(made))
+                            let function = unit.define(&k, self.options).map_err(|e| code_error(&k.name, e))?;
+                            FunctionSource::New(key.clone(), Box::new(function))
                         }
                     });
                     known.insert(key, functions.len() - 1);
                     functions.len() - 1
                 }
             };
-            which.push(at);
+            which.push(slot);
         }
         let linked = unit.link(functions, &self.cache).map_err(|e| code_error("", e))?;
         Ok(CompiledKernels::new(kernels, linked, which))
@@ -110,18 +110,18 @@ impl CompileUnit {
             m.finalize_definitions().map_err(|e| e.to_string())?;
             entries.extend(functions.iter().filter_map(|f| match f {
                 FunctionSource::Known(_) => None,
-                FunctionSource::New(_, made) => Some(m.get_finalized_function(made.0)),
+                FunctionSource::New(_, function) => Some(m.get_finalized_function(function.0)),
             }));
         }
         let memory: Arc<dyn Any + Send + Sync> = Arc::new(JitMemory(Mutex::new(module)));
         let mut entries = entries.into_iter();
         let linked = functions.into_iter().map(|f| match f {
             FunctionSource::Known(f) => Ok(f),
-            FunctionSource::New(key, made) => {
+            FunctionSource::New(key, function) => {
                 let entry = entries.next().ok_or("a new function has no address after linking")?;
                 // SAFETY: the module defined the function with the kernels' calling convention, and `memory` owns the
                 // module.
-                let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), made.1) });
+                let f = Arc::new(unsafe { KernelFunction::new(entry, memory.clone(), function.1) });
                 cache.insert(key, &f);
                 Ok(f)
             }

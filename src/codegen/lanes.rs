@@ -143,11 +143,11 @@ impl Emitter<'_> {
             };
             return vec![self.b.ins().iconst(c.scalar_type(), bits); n];
         }
-        let at = self.table.constant_offset(bits, c.size());
+        let offset = self.table.constant_offset(bits, c.size());
         let ty = self.lane_type(c);
         let flags = MEM.with_aligned();
         (0..n)
-            .map(|_| self.b.ins().load(ty, flags, self.table_ptr, at))
+            .map(|_| self.b.ins().load(ty, flags, self.table_ptr, offset))
             .collect()
     }
 
@@ -180,8 +180,8 @@ impl Emitter<'_> {
         let per = self.width / 8;
         (0..n)
             .map(|k| {
-                let at = self.table.iota((k * per) as i64);
-                self.b.ins().load(I64X2, MEM.with_aligned(), self.table_ptr, at)
+                let offset = self.table.iota((k * per) as i64);
+                self.b.ins().load(I64X2, MEM.with_aligned(), self.table_ptr, offset)
             })
             .collect()
     }

@@ -30,14 +30,14 @@ impl FunctionLowering<'_> {
             return self.lower_vector_loop(l, End::At(begin), End::At(end));
         }
         self.hoist_addresses(&l.body);
-        let mut at = End::At(begin);
+        let mut next = End::At(begin);
         if in_step(self.k) == ROWS {
-            (_, at) = self.emit_counted_loop(at, End::At(end), ROWS as i64, vec![], |s, i, _| {
+            (_, next) = self.emit_counted_loop(next, End::At(end), ROWS as i64, vec![], |s, i, _| {
                 s.lower_rows_in_step(l, i);
                 vec![]
             });
         }
-        self.emit_counted_loop(at, End::At(end), 1, vec![], |s, i, _| {
+        self.emit_counted_loop(next, End::At(end), 1, vec![], |s, i, _| {
             s.bind_parallel_vars(&l.vars, i);
             s.lower_body(&l.body);
             vec![]
@@ -50,7 +50,7 @@ impl FunctionLowering<'_> {
         let mut rest = flat;
         for (n, &v) in vars.iter().enumerate().rev() {
             let extent = self.k.extent(v) as i64;
-            let at = if n == 0 {
+            let value = if n == 0 {
                 VarAt::At(rest)
             } else if extent == 1 {
                 VarAt::Const(0)
@@ -62,7 +62,7 @@ impl FunctionLowering<'_> {
                 rest = q;
                 VarAt::At(r)
             };
-            self.vars[v.0 as usize] = at;
+            self.vars[v.0 as usize] = value;
         }
     }
 
@@ -113,8 +113,8 @@ impl FunctionLowering<'_> {
                 out.extend(values);
                 continue;
             };
-            let (how, lanes) = (self.reduce_rule(r), self.lane.is_some());
-            out.extend(self.with_form(lanes, |s| s.combine(how, acc, &values)));
+            let (rule, lanes) = (self.reduce_rule(r), self.lane.is_some());
+            out.extend(self.with_form(lanes, |s| s.combine(rule, acc, &values)));
         }
         for c in &l.carries {
             out.push(self.registers_of(c.next));

@@ -33,9 +33,9 @@ impl FunctionLowering<'_> {
         let mut base = a.base;
         let mut sum = None;
         for &(v, s) in a.terms() {
-            let at = self.vars[v.0 as usize];
-            base = base.wrapping_add(at.constant_part().wrapping_mul(s));
-            match at {
+            let value = self.vars[v.0 as usize];
+            base = base.wrapping_add(value.constant_part().wrapping_mul(s));
+            match value {
                 VarAt::Const(_) => {}
                 VarAt::At(x) | VarAt::Past(x, _) => {
                     let t = self.emit_scaled(x, s);
@@ -63,8 +63,8 @@ impl FunctionLowering<'_> {
             dynamic: i.dynamic.is_empty(),
         });
         for &(v, s) in i.affine.terms() {
-            let at = self.vars[v.0 as usize];
-            if let (VarAt::At(x) | VarAt::Past(x, _), false) = (at, p.vars.contains(&v)) {
+            let value = self.vars[v.0 as usize];
+            if let (VarAt::At(x) | VarAt::Past(x, _), false) = (value, p.vars.contains(&v)) {
                 let t = self.emit_scaled(x, s * size);
                 p.ptr = self.e.b.ins().iadd(p.ptr, t);
                 p.vars.push(v);
@@ -220,11 +220,11 @@ impl FunctionLowering<'_> {
         let (p, off) = self.access_address(b, i);
         let mut out: Vec<(Value, i32)> = (0..self.e.elements as i64)
             .map(|l| {
-                let at = (l * stride).wrapping_mul(size);
-                if at.abs() < MAX_OFFSET {
-                    (p, off + at as i32)
+                let offset = (l * stride).wrapping_mul(size);
+                if offset.abs() < MAX_OFFSET {
+                    (p, off + offset as i32)
                 } else {
-                    (self.e.b.ins().iadd_imm_s(p, at), off)
+                    (self.e.b.ins().iadd_imm_s(p, offset), off)
                 }
             })
             .collect();

@@ -19,8 +19,8 @@ pub fn emit_object(kernels: &[Kernel], options: CodegenOptions) -> Result<Vec<u8
     let mut writer = FunctionWriter::new(&module, options);
     for (i, k) in kernels.iter().enumerate() {
         let symbol = format!("kernel{i}");
-        let made = writer.define(k, &mut module, &symbol);
-        let (_, info) = made.map_err(|e| fail(&k.name, e))?;
+        let defined = writer.define(k, &mut module, &symbol);
+        let (_, info) = defined.map_err(|e| fail(&k.name, e))?;
         define_constants(&mut module, &symbol, info.constants.bytes()).map_err(|e| fail(&k.name, e))?;
     }
     module.finish().emit().map_err(|e| fail("", e.to_string()))

@@ -310,11 +310,11 @@ impl Emitter<'_> {
         self.b.seal_block(cold);
         self.b.set_cold_block(cold);
         self.b.switch_to_block(cold);
-        let at = self.status_address();
+        let address = self.status_address();
         let flags = super::lanes::MEM.with_aligned();
-        let old = self.b.ins().load(I32, flags, at, 0);
+        let old = self.b.ins().load(I32, flags, address, 0);
         let new = self.b.ins().bor_imm_u(old, Status::fault_bit(fault) as i64);
-        self.b.ins().store(flags, new, at, 0);
+        self.b.ins().store(flags, new, address, 0);
         self.b.ins().jump(join, &[]);
         self.b.seal_block(join);
         self.b.switch_to_block(join);

@@ -273,10 +273,10 @@ impl Emitter<'_> {
         let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
         let a = self.fabs(F, x);
         let limit = self.f32_like(x, TRIG_LIMIT);
-        let far = self.fcmp(FloatCC::GreaterThan, &a, &limit);
-        self.unless_any(&far, &y, |e| {
+        let outside = self.fcmp(FloatCC::GreaterThan, &a, &limit);
+        self.unless_any(&outside, &y, |e| {
             let exact = helper(e, x);
-            e.choose(&far, &exact, &y)
+            e.choose(&outside, &exact, &y)
         })
     }
 

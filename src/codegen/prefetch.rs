@@ -59,7 +59,7 @@ fn has_streaming_store(k: &Kernel, l: &Loop) -> bool {
 
 /// The unit-stride loads of a vector loop from a large input.
 fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
-    let of = |s: &'k Stmt| match s {
+    let load_of = |s: &'k Stmt| match s {
         Stmt::Let(v, Inst::Load(b, i, None)) => Some((*v, *b, i)),
         _ => None,
     };
@@ -69,7 +69,7 @@ fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
         large && i.dynamic.is_empty() && i.affine.stride(l.vars[0]) == 1
     };
     match l.vector {
-        true => l.body.iter().filter_map(of).filter(along).collect(),
+        true => l.body.iter().filter_map(load_of).filter(along).collect(),
         false => vec![],
     }
 }

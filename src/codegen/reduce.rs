@@ -53,9 +53,9 @@ impl FunctionLowering<'_> {
                 Some(part) if self.begins_with_nothing(r) => part,
                 part => {
                     let init: LoopState = r.init.iter().map(|&v| self.registers_of(v)).collect();
-                    let how = self.reduce_rule(r);
+                    let rule = self.reduce_rule(r);
                     match part {
-                        Some(part) => self.with_form(false, |s| s.combine(how, &init, &part)),
+                        Some(part) => self.with_form(false, |s| s.combine(rule, &init, &part)),
                         None => init,
                     }
                 }
@@ -87,9 +87,9 @@ impl FunctionLowering<'_> {
 
     /// Combines a group's halves until one vector is left. Pairs and b8, which do not combine lane-wise, stop at as
     /// many elements as a vector has 32-bit lanes.
-    fn halved_one(&mut self, how: ReduceRule, mut x: LoopState) -> LoopState {
-        let lane = if how.is_lane_wise() {
-            RegisterClass::from_dtype(how.dtype).size()
+    fn halved_one(&mut self, rule: ReduceRule, mut x: LoopState) -> LoopState {
+        let lane = if rule.is_lane_wise() {
+            RegisterClass::from_dtype(rule.dtype).size()
         } else {
             4
         };
@@ -101,7 +101,7 @@ impl FunctionLowering<'_> {
                     .collect()
             };
             let (a, b) = (half(&x, 0), half(&x, 1));
-            x = self.with_form(true, |s| s.combine(how, &a, &b));
+            x = self.with_form(true, |s| s.combine(rule, &a, &b));
             elements /= 2;
         }
         x
@@ -112,18 +112,18 @@ impl FunctionLowering<'_> {
         let mut out: LoopState = vec![];
         for r in &l.reduces {
             let part = wide[out.len()..out.len() + r.op.arity()].to_vec();
-            let how = self.reduce_rule(r);
-            out.extend(self.halved_one(how, part));
+            let rule = self.reduce_rule(r);
+            out.extend(self.halved_one(rule, part));
         }
         out
     }
 
     /// Combines the lanes that [`FunctionLowering::halve_groups`] left into one scalar, always in the same tree.
-    pub(super) fn collapse_lanes(&mut self, how: ReduceRule, x: LoopState) -> LoopState {
-        if how.is_lane_wise() {
-            return vec![vec![self.combine_across(how, x[0][0])]];
+    pub(super) fn collapse_lanes(&mut self, rule: ReduceRule, x: LoopState) -> LoopState {
+        if rule.is_lane_wise() {
+            return vec![vec![self.combine_across(rule, x[0][0])]];
         }
-        let classes = [RegisterClass::from_dtype(how.dtype), RegisterClass::I64];
+        let classes = [RegisterClass::from_dtype(rule.dtype), RegisterClass::I64];
         let mut lanes: Vec<LoopState> = vec![];
         for (v, c) in x.iter().zip(classes) {
             let scalars = self.with_form(true, |s| s.e.extract_scalars(c, v));
@@ -134,7 +134,7 @@ impl FunctionLowering<'_> {
         }
         self.with_form(false, |s| {
             while lanes.len() > 1 {
-                let pairs: Vec<LoopState> = lanes.chunks(2).map(|p| s.combine(how, &p[0], &p[1])).collect();
+                let pairs: Vec<LoopState> = lanes.chunks(2).map(|p| s.combine(rule, &p[0], &p[1])).collect();
                 lanes = pairs;
             }
         });
@@ -143,31 +143,31 @@ impl FunctionLowering<'_> {
 
     /// Combines the lanes of one vector in registers. Each step combines the vector with a permutation of itself, the
     /// parts of a wide vector last, so at the end every lane has the result.
-    fn combine_across(&mut self, how: ReduceRule, x: Value) -> Value {
-        let orders: &[[u8; 4]] = match RegisterClass::from_dtype(how.dtype).size() {
+    fn combine_across(&mut self, rule: ReduceRule, x: Value) -> Value {
+        let orders: &[[u8; 4]] = match RegisterClass::from_dtype(rule.dtype).size() {
             8 => &[[2, 3, 0, 1]],
             _ => &[[2, 3, 0, 1], [1, 0, 3, 2]],
         };
         let mut x = x;
         for &order in orders {
             let y = self.e.shuffle32(x, x, order);
-            x = self.with_form(true, |s| s.combine(how, &[vec![x]], &[vec![y]]))[0][0];
+            x = self.with_form(true, |s| s.combine(rule, &[vec![x]], &[vec![y]]))[0][0];
         }
-        x = self.across_parts(how, x);
-        if how.dtype.is_float() || self.e.width == 16 {
+        x = self.across_parts(rule, x);
+        if rule.dtype.is_float() || self.e.width == 16 {
             return self.e.b.ins().extractlane(x, 0);
         }
-        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
-        self.e.b.ins().store(MEM, x, at, 0);
+        let address = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
+        self.e.b.ins().store(MEM, x, address, 0);
         self.e
             .b
             .ins()
-            .load(RegisterClass::from_dtype(how.dtype).scalar_type(), MEM, at, 0)
+            .load(RegisterClass::from_dtype(rule.dtype).scalar_type(), MEM, address, 0)
     }
 
     /// Combines the 128-bit parts of a wide vector lane by lane, so that each part has the result; see
     /// [`widen`](super::widen).
-    pub(super) fn across_parts(&mut self, how: ReduceRule, x: Value) -> Value {
+    pub(super) fn across_parts(&mut self, rule: ReduceRule, x: Value) -> Value {
         let ty = self.e.b.func.dfg.value_type(x);
         let mut x = x;
         for neighbours in [false, true].into_iter().take(self.e.width.ilog2() as usize - 4) {
@@ -177,7 +177,7 @@ impl FunctionLowering<'_> {
                 true => self.e.b.ins().sadd_sat(v, v),
             };
             let y = self.e.bitcast(ty, y);
-            x = self.with_form(true, |s| s.combine(how, &[vec![x]], &[vec![y]]))[0][0];
+            x = self.with_form(true, |s| s.combine(rule, &[vec![x]], &[vec![y]]))[0][0];
         }
         x
     }
@@ -187,15 +187,15 @@ impl FunctionLowering<'_> {
         let mut out: LoopState = vec![];
         for r in &l.reduces {
             let range = out.len()..out.len() + r.op.arity();
-            let how = self.reduce_rule(r);
-            out.extend(self.combine(how, &a[range.clone()], &b[range]));
+            let rule = self.reduce_rule(r);
+            out.extend(self.combine(rule, &a[range.clone()], &b[range]));
         }
         out
     }
 
     /// `a ⊕ b` in the current form.
-    pub(super) fn combine(&mut self, how: ReduceRule, a: &[Vec<Value>], b: &[Vec<Value>]) -> LoopState {
-        let ReduceRule { op, dtype, numbers } = how;
+    pub(super) fn combine(&mut self, rule: ReduceRule, a: &[Vec<Value>], b: &[Vec<Value>]) -> LoopState {
+        let ReduceRule { op, dtype, numbers } = rule;
         if numbers {
             return vec![self.e.max_xy(&a[0], &b[0])];
         }
@@ -216,9 +216,9 @@ impl FunctionLowering<'_> {
             let (na, nb) = (e.unary(Unary::IsNan, dtype, &a[0]), e.unary(Unary::IsNan, dtype, &b[0]));
             let (na, nb) = (e.mask32(&na), e.mask32(&nb));
             let only = e.map2(&nb, &na, |e, x, y| e.b.ins().band_not(x, y));
-            let both = e.band(&na, &nb);
+            let both_nan = e.band(&na, &nb);
             better = e.bor(&better, &only);
-            equal = e.bor(&equal, &both);
+            equal = e.bor(&equal, &both_nan);
         }
         let first = e.compare(Compare::Lt, DType::I64, &b[1], &a[1]);
         let first = e.mask32(&first);

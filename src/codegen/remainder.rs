@@ -45,19 +45,19 @@ impl Emitter<'_> {
         let r = self.minus_product(c, &q, &b, &a);
         let less = self.fcmp(FloatCC::LessThan, &a, &b);
         let r = self.choose(&less, &a, &r);
-        let near = self.float_like(c, &q, scales(c).near);
+        let one_step = self.float_like(c, &q, scales(c).near);
         let inf = self.float_like(c, &a, f64::INFINITY);
         let zero = self.float_like(c, &b, 0.0);
-        let far = [
-            self.fcmp(FloatCC::GreaterThanOrEqual, &q, &near),
+        let conditions = [
+            self.fcmp(FloatCC::GreaterThanOrEqual, &q, &one_step),
             self.fcmp(FloatCC::LessThan, &a, &inf),
             self.fcmp(FloatCC::GreaterThan, &b, &zero),
         ];
-        let both = self.band(&far[0], &far[1]);
-        let far = self.band(&both, &far[2]);
-        let r = self.unless_any(&far, &r, |e| {
+        let several_steps = self.band(&conditions[0], &conditions[1]);
+        let several_steps = self.band(&several_steps, &conditions[2]);
+        let r = self.unless_any(&several_steps, &r, |e| {
             let exact = e.fmod_by_steps(c, &a, &b);
-            e.choose(&far, &exact, &r)
+            e.choose(&several_steps, &exact, &r)
         });
         let zero = self.float_like(c, &r, 0.0);
         let under = self.fcmp(FloatCC::LessThan, &r, &zero);
@@ -104,8 +104,8 @@ impl Emitter<'_> {
         self.b.switch_to_block(head);
         self.b.set_cold_block(head);
         let size = self.fabs(c, &state);
-        let more = self.fcmp(FloatCC::GreaterThanOrEqual, &size, d);
-        let any = self.any_true(&more);
+        let unfinished = self.fcmp(FloatCC::GreaterThanOrEqual, &size, d);
+        let any = self.any_true(&unfinished);
         self.b.ins().brif(any, body, &[], done, &[]);
         self.b.seal_block(body);
         self.b.set_cold_block(body);

@@ -69,8 +69,8 @@ impl FunctionLowering<'_> {
         match l.vars[..] {
             [row] => self.vars[row.0 as usize] = VarAt::Past(first, r as i64),
             _ => {
-                let at = self.e.b.ins().iadd_imm_s(first, r as i64);
-                self.bind_parallel_vars(&l.vars, at);
+                let row_index = self.e.b.ins().iadd_imm_s(first, r as i64);
+                self.bind_parallel_vars(&l.vars, row_index);
             }
         }
     }
@@ -120,11 +120,11 @@ impl FunctionLowering<'_> {
         for r in &l.reduces {
             let range = out[0].len()..out[0].len() + r.op.arity();
             let parts: Vec<LoopState> = wide.iter().map(|w| w[range.clone()].to_vec()).collect();
-            let how = self.reduce_rule(r);
-            let ends = if parts.len() == ROWS && can_merge_ends(how.op, RegisterClass::from_dtype(how.dtype)) {
-                self.merge_four_rows(how, [0, 1, 2, 3].map(|r| parts[r][0][0]))
+            let rule = self.reduce_rule(r);
+            let ends = if parts.len() == ROWS && can_merge_ends(rule.op, RegisterClass::from_dtype(rule.dtype)) {
+                self.merge_four_rows(rule, [0, 1, 2, 3].map(|r| parts[r][0][0]))
             } else {
-                parts.into_iter().map(|p| self.collapse_lanes(how, p)).collect()
+                parts.into_iter().map(|p| self.collapse_lanes(rule, p)).collect()
             };
             for (row, end) in out.iter_mut().zip(ends) {
                 row.extend(end);
@@ -135,14 +135,14 @@ impl FunctionLowering<'_> {
 
     /// Combines the vectors of four rows into one result each, with the same value as
     /// [`FunctionLowering::collapse_lanes`].
-    fn merge_four_rows(&mut self, how: ReduceRule, [a, b, c, d]: [Value; ROWS]) -> Vec<LoopState> {
+    fn merge_four_rows(&mut self, rule: ReduceRule, [a, b, c, d]: [Value; ROWS]) -> Vec<LoopState> {
         // Lanes 0 and 1 of both vectors, and lanes 2 and 3, each pair swapped. No other shuffle uses these orders, so
         // `widen` can recognise them.
         let (lower, upper) = ([1, 0, 5, 4], [3, 2, 7, 6]);
-        let ab = self.combine_shuffled(how, a, b, lower, upper);
-        let cd = self.combine_shuffled(how, c, d, lower, upper);
-        let all = self.combine_shuffled(how, ab, cd, [3, 1, 7, 5], [2, 0, 6, 4]);
-        let all = self.across_parts(how, all);
+        let ab = self.combine_shuffled(rule, a, b, lower, upper);
+        let cd = self.combine_shuffled(rule, c, d, lower, upper);
+        let all = self.combine_shuffled(rule, ab, cd, [3, 1, 7, 5], [2, 0, 6, 4]);
+        let all = self.across_parts(rule, all);
         let swapped = self.e.shuffle32(all, all, [1, 0, 3, 2]);
         let [low, low_swapped] = [all, swapped].map(|v| self.e.shuffle32(v, v, [2, 3, 0, 1]));
         let lowest = [swapped, all, low_swapped, low];
@@ -151,8 +151,8 @@ impl FunctionLowering<'_> {
     }
 
     /// Combines two permutations of two vectors' lanes.
-    fn combine_shuffled(&mut self, how: ReduceRule, x: Value, y: Value, left: [u8; 4], right: [u8; 4]) -> Value {
+    fn combine_shuffled(&mut self, rule: ReduceRule, x: Value, y: Value, left: [u8; 4], right: [u8; 4]) -> Value {
         let [l, r] = [left, right].map(|order| vec![vec![self.e.shuffle32(x, y, order)]]);
-        self.with_form(true, |s| s.combine(how, &l, &r))[0][0]
+        self.with_form(true, |s| s.combine(rule, &l, &r))[0][0]
     }
 }

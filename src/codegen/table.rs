@@ -18,11 +18,11 @@ impl ConstantTable {
     pub(super) fn constant_offset(&mut self, bits: u64, size: usize) -> i32 {
         let bytes = &mut self.bytes;
         *self.known.entry((bits, size)).or_insert_with(|| {
-            let at = bytes.len() as i32;
+            let offset = bytes.len() as i32;
             for _ in 0..ENTRY / size {
                 bytes.extend(&bits.to_le_bytes()[..size]);
             }
-            at
+            offset
         })
     }
 
@@ -30,11 +30,11 @@ impl ConstantTable {
     pub(super) fn iota(&mut self, start: i64) -> i32 {
         let bytes = &mut self.bytes;
         *self.iotas.entry(start).or_insert_with(|| {
-            let at = bytes.len() as i32;
+            let offset = bytes.len() as i32;
             for k in 0..(ENTRY / 8) as i64 {
                 bytes.extend((start + k).to_le_bytes());
             }
-            at
+            offset
         })
     }
 

@@ -43,13 +43,13 @@ impl FunctionLowering<'_> {
         }
         let mut acc: RowResults = vec![None; self.row_count()];
         self.scalar_part(l, start, low, &mut acc);
-        let mut at = low;
+        let mut next = low;
         self.aligned = stores;
         for elements in self.group_sizes(l) {
-            at = self.lane_part(l, at, high, elements, &mut acc);
+            next = self.lane_part(l, next, high, elements, &mut acc);
         }
         self.aligned = false;
-        self.scalar_part(l, at, high, &mut acc);
+        self.scalar_part(l, next, high, &mut acc);
         self.scalar_part(l, high, end, &mut acc);
         self.each_row(|s, r| {
             s.close_loop(l);
@@ -102,10 +102,10 @@ impl FunctionLowering<'_> {
             return start;
         }
         self.e.elements = elements;
-        let mut at = start;
+        let mut next = start;
         let wide = self.each_row(|s, _| {
             let (wide, after) = s.lower_groups(l, start, end);
-            at = after;
+            next = after;
             s.halve_groups(l, wide)
         });
         let parts = self.collapse_rows(l, wide);
@@ -116,7 +116,7 @@ impl FunctionLowering<'_> {
             });
         }
         self.e.elements = 1;
-        at
+        next
     }
 
     /// Lowers groups as far as they fit. Returns the lanes of each reduction and where the groups end.
@@ -125,22 +125,22 @@ impl FunctionLowering<'_> {
         self.hoist_addresses(&l.body);
         self.spread_invariants(l);
         self.lane = Some(l.vars[0]);
-        let (wide, at) = match self.few_groups(l, start, end) {
+        let (wide, next) = match self.few_groups(l, start, end) {
             Some(groups) => self.unroll_groups(l, groups),
             None => {
-                let (mut wide, mut at) = (self.identity_state(l), start);
+                let (mut wide, mut next) = (self.identity_state(l), start);
                 if self.needs_cascade(l, start, end) {
-                    (wide, at) = self.reduce_in_blocks(l, start, end, wide);
+                    (wide, next) = self.reduce_in_blocks(l, start, end, wide);
                 }
                 let step = self.e.elements as i64;
-                self.emit_counted_loop(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
+                self.emit_counted_loop(next, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
             }
         };
         self.lane = None;
         self.splats.clear();
         self.close_loop(l);
         self.partials = saved;
-        (wide, at)
+        (wide, next)
     }
 
     /// Lowers one group of iterations, starting at `i`.
@@ -163,14 +163,14 @@ impl FunctionLowering<'_> {
     /// Unrolls the groups. The first group's values are the initial accumulators of the others.
     fn unroll_groups(&mut self, l: &Loop, groups: Vec<i64>) -> (LoopState, End) {
         let mut wide = vec![];
-        let mut at = 0;
+        let mut next = 0;
         for first in groups {
             self.vars[l.vars[0].0 as usize] = VarAt::Const(first);
             wide = self.lower_iteration(l, &wide);
             self.forget(&l.body);
-            at = first + self.e.elements as i64;
+            next = first + self.e.elements as i64;
         }
-        (wide, End::Const(at))
+        (wide, End::Const(next))
     }
 
     /// Whether a sum of floats is so long that its rounding errors would matter.

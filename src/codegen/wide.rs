@@ -34,8 +34,8 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     if most <= 16 {
         return (16, Some("the target has no wider vectors".into()));
     }
-    if let Some(why) = s.blocked.or_else(|| s.extents.is_empty().then(none)) {
-        return (16, Some(why));
+    if let Some(reason) = s.blocked.or_else(|| s.extents.is_empty().then(none)) {
+        return (16, Some(reason));
     }
     // Iterations that do not fill a vector run one by one.
     let steps = |w: usize| {
@@ -47,15 +47,15 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
         .filter(|&w| w <= most && !(s.needs_64.is_some() && w == 32));
     let width = widths.min_by_key(|&w| steps(w)).unwrap_or(16);
     let extents = || s.extents.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let why = match width {
+    let reason = match width {
         w if w == most => None,
-        16 if s.needs_64.is_some() && most == 32 => s.needs_64.map(|what| format!("AVX2 cannot {what}")),
+        16 if s.needs_64.is_some() && most == 32 => s.needs_64.map(|missing| format!("AVX2 cannot {missing}")),
         w => Some(format!(
             "{w}-byte vectors need the fewest steps for loops of {} iterations",
             extents()
         )),
     };
-    (width, why)
+    (width, reason)
 }
 
 struct WidthSurvey<'a> {
@@ -88,9 +88,9 @@ fn is_narrow(d: DType) -> bool {
 
 impl WidthSurvey<'_> {
     /// Records why the kernel cannot be widened, unless `wide`.
-    fn require_wide(&mut self, wide: bool, why: impl FnOnce() -> String) {
+    fn require_wide(&mut self, wide: bool, reason: impl FnOnce() -> String) {
         if !wide && self.blocked.is_none() {
-            self.blocked = Some(why());
+            self.blocked = Some(reason());
         }
     }
 
@@ -157,7 +157,7 @@ impl WidthSurvey<'_> {
         let mut any = false;
         i.visit_operands(&mut |x| any |= self.varying.contains(&x));
         match i {
-            Inst::Load(_, at, _) => any |= at.affine.stride(lane) != 0,
+            Inst::Load(_, index, _) => any |= index.affine.stride(lane) != 0,
             Inst::Index(a) => any |= a.stride(lane) != 0,
             _ => {}
         }
@@ -196,10 +196,10 @@ impl WidthSurvey<'_> {
         match i {
             Inst::Op(ScalarOp::Const(_)) => true,
             Inst::Index(_) | Inst::Bounded(..) => false,
-            Inst::Load(b, at, _) => {
-                let fixed = at.dynamic.iter().all(|x| !self.varying.contains(&x.0));
+            Inst::Load(b, index, _) => {
+                let fixed = index.dynamic.iter().all(|x| !self.varying.contains(&x.0));
                 let d = self.k.buffer(*b).dtype;
-                fixed && at.affine.stride(lane) == 1 && (is_full_width(d) || is_narrow(d))
+                fixed && index.affine.stride(lane) == 1 && (is_full_width(d) || is_narrow(d))
             }
             Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
                 F32 => float_unary(*op),

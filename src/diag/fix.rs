@@ -3,11 +3,15 @@
 use super::{Applicability, Diagnostic};
 use crate::source::{FileId, Span};
 
-/// Applies the safe suggestions of `found` to `text`, the content of `file`; `None` if there are none. Of suggestions
+/// Applies the safe suggestions of `diagnostics` to `text`, the content of `file`; `None` if there are none. Of suggestions
 /// that overlap, only the first is applied. Checking the result again finds the others.
-pub fn apply_safe<'d>(text: &str, file: FileId, found: impl IntoIterator<Item = &'d Diagnostic>) -> Option<String> {
+pub fn apply_safe<'d>(
+    text: &str,
+    file: FileId,
+    diagnostics: impl IntoIterator<Item = &'d Diagnostic>,
+) -> Option<String> {
     let mut edits: Vec<(Span, &str)> = vec![];
-    for d in found {
+    for d in diagnostics {
         // Several suggestions of one diagnostic are alternatives.
         let safe = d.suggestions.iter().find(|s| s.applicability == Applicability::Safe);
         edits.extend(safe.filter(|s| s.span.file == file).map(|s| (s.span, &*s.replacement)));
@@ -17,9 +21,9 @@ pub fn apply_safe<'d>(text: &str, file: FileId, found: impl IntoIterator<Item = 
     let mut done = 0;
     let mut last: Option<Span> = None;
     for (span, replacement) in edits {
-        let apart = last.is_none_or(|l| span.start > l.end || span.start == l.end && (span.end > span.start));
+        let separate = last.is_none_or(|l| span.start > l.end || span.start == l.end && (span.end > span.start));
         let (start, end) = (span.start as usize, span.end as usize);
-        if !apart || start < done || text.get(start..end).is_none() {
+        if !separate || start < done || text.get(start..end).is_none() {
             continue;
         }
         out.push_str(&text[done..start]);

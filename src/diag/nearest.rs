@@ -136,11 +136,11 @@ impl<'a> NameIndex<'a> {
             return best_match(name, limit, self.list.iter().copied());
         }
         let index = self.index.get_or_init(|| self.make_index());
-        let mut found: Vec<u32> = vec![];
-        visit_keys(name, &mut |k| found.extend(index.get(&k).into_iter().flatten()));
-        found.sort_unstable();
-        found.dedup();
-        best_match(name, limit, found.into_iter().map(|i| self.list[i as usize]))
+        let mut candidates: Vec<u32> = vec![];
+        visit_keys(name, &mut |k| candidates.extend(index.get(&k).into_iter().flatten()));
+        candidates.sort_unstable();
+        candidates.dedup();
+        best_match(name, limit, candidates.into_iter().map(|i| self.list[i as usize]))
     }
 
     fn make_index(&self) -> DeletionIndex {

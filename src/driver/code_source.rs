@@ -36,18 +36,18 @@ impl CodeSource {
         session: &mut Session,
         inputs: &GraphModule,
         types: &[Type],
-        how: (&PassOptions, usize),
+        options: (&PassOptions, usize),
     ) -> Staged<Option<(GraphModule, Ready)>> {
         match self {
-            CodeSource::File(file) => file.load_ready(session, inputs, types, how),
-            CodeSource::Cache(model) => model.load_ready(session, inputs, types, how),
+            CodeSource::File(file) => file.load_ready(session, inputs, types, options),
+            CodeSource::Cache(model) => model.load_ready(session, inputs, types, options),
         }
     }
 
     /// Tells the cache of code that was compiled for inputs of these types.
-    pub(super) fn keep(&self, session: &mut Session, executable: Option<&Executable>, how: (&[Type], &PassOptions)) {
+    pub(super) fn keep(&self, session: &mut Session, executable: Option<&Executable>, key: (&[Type], &PassOptions)) {
         if let (CodeSource::Cache(model), Some(executable)) = (self, executable) {
-            model.keep(session, executable, how);
+            model.keep(session, executable, key);
         }
     }
 }

@@ -40,9 +40,9 @@ impl Request {
 
     /// The last stage to run.
     fn last_stage(&self) -> Stage {
-        let wanted = self.last_wanted_stage();
-        let until = self.until.or(wanted).unwrap_or(Stage::Compile);
-        until.max(wanted.unwrap_or(Stage::Load))
+        let last_text = self.last_wanted_stage();
+        let until = self.until.or(last_text).unwrap_or(Stage::Compile);
+        until.max(last_text.unwrap_or(Stage::Load))
     }
 }
 
@@ -95,13 +95,13 @@ impl Compilation {
 /// Runs the stages on a loaded model. The result can always run: where sizes depend on values, the operations before these are
 /// compiled and the others are interpreted, with the warning [`Code::L0003`].
 pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> Staged<Compilation> {
-    let wanted = request.last_wanted_stage();
+    let last_text = request.last_wanted_stage();
     let until = request.last_stage();
     let mut model = model;
     let code = model.code.take();
     if let Some(code) = &code {
         match compiled_before(session, code, &model.module, request, until)? {
-            Some(made) => return Ok(made),
+            Some(compilation) => return Ok(compilation),
             None if model.partial => model.module = session.read_module(code)?,
             None => {}
         }
@@ -115,7 +115,7 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
         reported: session.diagnostics.len(),
         session,
         request,
-        wanted,
+        wanted: last_text,
         texts,
         code,
         c: Compilation::new(model.module),

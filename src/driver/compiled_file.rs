@@ -136,10 +136,10 @@ impl CompiledFile {
     /// The model's inputs, as a module without the computation.
     pub(super) fn read_inputs(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
         let text = self.container.read_text(SectionKind::Signature)?;
-        let (tree, _, mut found) = load::parse_text(sources, self.container.name(), text);
+        let (tree, _, mut findings) = load::parse_text(sources, self.container.name(), text);
         let (mut module, built) = graph::build(&tree, &self.manifest.name);
-        found.extend(built);
-        if found.has_errors() || module.entry().is_none() {
+        findings.extend(built);
+        if findings.has_errors() || module.entry().is_none() {
             return Err(damaged(self.container.name(), "its list of inputs cannot be read").into());
         }
         module.exported = self.manifest.exported.then(Signature::default);
@@ -158,7 +158,11 @@ impl CompiledFile {
     }
 
     /// Reads the graphs with their weights.
-    pub(super) fn read_graph(&self, sources: &mut Sources, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+    pub(super) fn read_graph(
+        &self,
+        sources: &mut Sources,
+        options: &LoadOptions,
+    ) -> (Option<LoadedModel>, Diagnostics) {
         if !self.has_graph() {
             let d = Diagnostic::new(
                 Code::E0604,
@@ -170,23 +174,23 @@ impl CompiledFile {
             Ok(text) => text,
             Err(d) => return (None, d.into()),
         };
-        let (model, mut found) = load::load_text(sources, self.container.name(), text, None, how);
+        let (model, mut findings) = load::load_text(sources, self.container.name(), text, None, options);
         let Some(mut model) = model else {
-            return (None, found);
+            return (None, findings);
         };
         self.describe_module(&mut model.module);
-        match how.weights.is_some() {
+        match options.weights.is_some() {
             true => {}
-            false => found.extend(self.fill_weights(&mut model.module).err()),
+            false => findings.extend(self.fill_weights(&mut model.module).err()),
         }
-        (Some(model), found)
+        (Some(model), findings)
     }
 
     /// [`CompiledFile::read_graph`] for a model whose inputs only have been read.
     pub fn read_module(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
         match self.read_graph(sources, &LoadOptions::default()) {
-            (Some(model), found) if !found.has_errors() => Ok(model.module),
-            (_, found) => Err(found),
+            (Some(model), findings) if !findings.has_errors() => Ok(model.module),
+            (_, findings) => Err(findings),
         }
     }
 
@@ -218,11 +222,11 @@ impl CompiledFile {
         session: &mut Session,
         inputs: &GraphModule,
         types: &[Type],
-        how: (&PassOptions, usize),
+        options: (&PassOptions, usize),
     ) -> Staged<Option<(GraphModule, Ready)>> {
-        match self.load_fitting(session, inputs, types, how)? {
+        match self.load_fitting(session, inputs, types, options)? {
             Ok(ready) => Ok(Some(ready)),
-            Err(why) => self.refuse_or_note(session, why).map(|()| None),
+            Err(reason) => self.refuse_or_note(session, reason).map(|()| None),
         }
     }
 
@@ -232,16 +236,16 @@ impl CompiledFile {
         session: &mut Session,
         inputs: &GraphModule,
         types: &[Type],
-        how: (&PassOptions, usize),
+        options: (&PassOptions, usize),
     ) -> Staged<Result<(GraphModule, Ready), String>> {
-        let (passes, threads) = how;
-        let found = self.find_part(types, passes, session).map_err(|d| {
+        let (passes, threads) = options;
+        let part_or_reason = self.find_part(types, passes, session).map_err(|d| {
             session.report(d);
             Reported
         })?;
-        let part = match found {
+        let part = match part_or_reason {
             Ok(part) => part,
-            Err(why) => return Ok(Err(why)),
+            Err(reason) => return Ok(Err(reason)),
         };
         let executable = self.load_part(session, part, threads)?;
         let module = with_state(inputs.clone(), executable.program());
@@ -253,16 +257,16 @@ impl CompiledFile {
     }
 
     /// Reports why the file's code is not used: as a note, or as an error if the session must not compile, or cannot.
-    fn refuse_or_note(&self, session: &mut Session, why: String) -> Staged<()> {
+    fn refuse_or_note(&self, session: &mut Session, reason: String) -> Staged<()> {
         let name = self.container.name();
         if session.no_fallback || !self.has_graph() {
-            let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` can be used: {why}"));
+            let d = Diagnostic::new(Code::E0604, format!("no code in `{name}` can be used: {reason}"));
             session.report(d.help(
                 "compile the model for this case with `fxc compile MODEL -o FILE.fxc`; use --at for further sizes",
             ));
             return Err(Reported);
         }
-        let d = Diagnostic::new(Code::L0004, format!("`{name}` is recompiled: {why}"));
+        let d = Diagnostic::new(Code::L0004, format!("`{name}` is recompiled: {reason}"));
         session.report(d.help("use --no-fallback to make this an error"));
         Ok(())
     }
@@ -274,43 +278,43 @@ impl CompiledFile {
         passes: &PassOptions,
         session: &Session,
     ) -> Result<Result<u32, String>, Diagnostic> {
-        let wanted = code_options(passes, session.exact);
-        let Some(wanted) = wanted else {
+        let required = code_options(passes, session.exact);
+        let Some(required) = required else {
             return Ok(Err("its code was compiled with different options".into()));
         };
         let host = session.target.unwrap_or_else(Target::native);
         let mut best: Option<(usize, u32)> = None;
-        let mut why = None;
+        let mut reason = None;
         // Parts of another build may have keys that this build cannot read.
         for (i, entry) in self.manifest.native.iter().enumerate() {
             if let Some(unfit) = entry.why_unfit(host) {
-                why.get_or_insert(unfit);
+                reason.get_or_insert(unfit);
                 continue;
             }
-            if entry.options != wanted {
-                why = Some("its code was compiled with different options".to_string());
+            if entry.options != required {
+                reason = Some("its code was compiled with different options".to_string());
                 continue;
             }
             if read_key(&self.container, i as u32)? != types {
-                why = Some(self.other_types(types));
+                reason = Some(self.other_types(types));
                 continue;
             }
             if best.is_none_or(|(features, _)| entry.features.len() > features) {
                 best = Some((entry.features.len(), i as u32));
             }
         }
-        let none = || why.unwrap_or_else(|| "it contains no code".into());
+        let none = || reason.unwrap_or_else(|| "it contains no code".into());
         Ok(best.map(|(_, part)| part).ok_or_else(none))
     }
 
     fn other_types(&self, types: &[Type]) -> String {
-        let wanted: Vec<String> = types.iter().map(show_type).collect();
+        let required: Vec<String> = types.iter().map(show_type).collect();
         let mut have: Vec<String> = self.manifest.native.iter().map(|e| e.inputs.join(", ")).collect();
         have.dedup();
         format!(
             "it contains code for ({}), but the inputs are ({})",
             have.join("), ("),
-            wanted.join(", ")
+            required.join(", ")
         )
     }
 

@@ -96,9 +96,9 @@ impl Function {
     /// The version for these inputs, which becomes the last one used, with the current state.
     fn direct_version(&mut self, inputs: &[View<'_>]) -> Option<&mut Version> {
         let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
-        let found = self.versions.iter().rposition(fits)?;
-        if found + 1 < self.versions.len() {
-            let version = self.versions.remove(found);
+        let index = self.versions.iter().rposition(fits)?;
+        if index + 1 < self.versions.len() {
+            let version = self.versions.remove(index);
             self.versions.push(version);
         }
         let version = self.versions.last_mut()?;

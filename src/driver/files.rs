@@ -66,13 +66,13 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
 fn recognise_binary(path: &str, head: &[u8]) -> Result<Option<Content>, Diagnostic> {
     Ok(Some(match FileKind::of_head(head) {
         FileKind::Zip if path == "-" => {
-            let why = "its weights are memory-mapped, which requires a file";
-            return Err(not_from_stdin("an archive", why));
+            let reason = "its weights are memory-mapped, which requires a file";
+            return Err(not_from_stdin("an archive", reason));
         }
         FileKind::Zip => Content::Archive,
         FileKind::Compiled if path == "-" => {
-            let why = "it is memory-mapped, which requires a file";
-            return Err(not_from_stdin("a compiled model", why));
+            let reason = "it is memory-mapped, which requires a file";
+            return Err(not_from_stdin("a compiled model", reason));
         }
         // A damaged file may have lost the bytes that identify its format. The reader reports what is wrong.
         kind if kind == FileKind::Compiled || has_compiled_ending(Path::new(path)) => Content::Compiled,
@@ -81,9 +81,9 @@ fn recognise_binary(path: &str, head: &[u8]) -> Result<Option<Content>, Diagnost
     }))
 }
 
-fn not_from_stdin(what: &str, why: &str) -> Diagnostic {
-    Diagnostic::new(Code::E0703, format!("{what} cannot be read from standard input"))
-        .note(why)
+fn not_from_stdin(kind: &str, reason: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0703, format!("{kind} cannot be read from standard input"))
+        .note(reason)
         .help("pass the file's name instead of `-`")
 }
 
@@ -126,25 +126,25 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     let target = path.canonicalize().map_err(failed)?;
     let permissions = std::fs::metadata(&target).map_err(failed)?.permissions();
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let beside = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let written = std::fs::write(&beside, bytes)
-        .and_then(|()| std::fs::set_permissions(&beside, permissions))
-        .and_then(|()| std::fs::rename(&beside, &target));
+    let temporary = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = std::fs::write(&temporary, bytes)
+        .and_then(|()| std::fs::set_permissions(&temporary, permissions))
+        .and_then(|()| std::fs::rename(&temporary, &target));
     written.map_err(|e| {
         // Remove the incomplete file.
-        let _ = std::fs::remove_file(&beside);
+        let _ = std::fs::remove_file(&temporary);
         failed(e)
     })
 }
 
 /// The error for a file that cannot be read (E0701).
-pub fn unreadable_file(path: &Path, why: &str) -> Diagnostic {
-    Diagnostic::new(Code::E0701, format!("cannot read `{}`: {why}", path.display()))
+pub fn unreadable_file(path: &Path, reason: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0701, format!("cannot read `{}`: {reason}", path.display()))
 }
 
 /// The error for a file that cannot be written (E0702).
-pub fn unwritable_file(path: &Path, why: &str) -> Diagnostic {
-    Diagnostic::new(Code::E0702, format!("cannot write `{}`: {why}", path.display()))
+pub fn unwritable_file(path: &Path, reason: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0702, format!("cannot write `{}`: {reason}", path.display()))
 }
 
 /// The text of an I/O error without Rust's `(os error 2)`.
@@ -221,7 +221,7 @@ impl FileArray {
 /// The diagnostic for a file that cannot be read.
 fn to_diagnostic(e: &FileError) -> Diagnostic {
     match &e.problem {
-        Problem::Io(why) => unreadable_file(&e.path, &without_number(why)),
+        Problem::Io(reason) => unreadable_file(&e.path, &without_number(reason)),
         Problem::Memory(_) => {
             let title = format!("cannot unpack `{}`: {}", e.path.display(), error_detail(e));
             Diagnostic::new(Code::E0509, title)
@@ -241,8 +241,8 @@ fn error_detail(e: &FileError) -> String {
     }
 }
 
-fn malformed_file(path: &Path, why: String) -> Diagnostic {
-    not_tensors(path).note(why).help(KINDS)
+fn malformed_file(path: &Path, reason: String) -> Diagnostic {
+    not_tensors(path).note(reason).help(KINDS)
 }
 
 fn not_tensors(path: &Path) -> Diagnostic {
@@ -256,7 +256,7 @@ fn not_tensors(path: &Path) -> Diagnostic {
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Diagnostic> {
     let list = tensors.iter().map(|(n, t)| (n.as_str(), t));
     files::write(path, list).map_err(|e| match &e.problem {
-        Problem::Io(why) => unwritable_file(path, &without_number(why)),
+        Problem::Io(reason) => unwritable_file(path, &without_number(reason)),
         _ => {
             let title = format!("cannot write tensors to `{}`", path.display());
             Diagnostic::new(Code::E0703, title).note(error_detail(&e)).help(KINDS)

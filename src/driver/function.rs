@@ -194,8 +194,8 @@ impl Function {
     /// Compiles for the inputs of one call, unless this is done: a later call with the same sizes only runs. What goes wrong is
     /// reported to the session.
     pub fn prepare(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<()> {
-        let found = self.versions.iter().position(|v| v.inputs == bound.types);
-        let version = match found {
+        let index = self.versions.iter().position(|v| v.inputs == bound.types);
+        let version = match index {
             Some(i) => self.versions.remove(i),
             None => self.compiled_for(session, bound)?,
         };
@@ -237,9 +237,9 @@ impl Function {
     }
 
     /// Kernels know that an index is out of range, but not whose: the interpreter names the node, its place and the types.
-    pub(super) fn locate_finding(&self, found: Diagnostic, bound: &BoundInputs) -> Diagnostic {
-        if found.code != Code::E0502 {
-            return found;
+    pub(super) fn locate_finding(&self, finding: Diagnostic, bound: &BoundInputs) -> Diagnostic {
+        if finding.code != Code::E0502 {
+            return finding;
         }
         let read = match (&self.code, self.whole) {
             (Some(code), false) => code.read_module(&mut Sources::new()).ok(),
@@ -249,7 +249,7 @@ impl Function {
         for (path, t) in &self.state {
             interpreter.set_attribute(path, t.clone());
         }
-        interpreter.run(bound.values.clone()).err().unwrap_or(found)
+        interpreter.run(bound.values.clone()).err().unwrap_or(finding)
     }
 
     /// The optimised module with symbolic sizes: what the passes do is done once for all sizes, and the weights that they make are
@@ -285,14 +285,14 @@ impl Function {
             ..self.request.clone()
         };
         let model = LoadedModel::new(self.name.clone(), module);
-        let made = match again {
+        let compilation = match again {
             true => session.quietly(|s| compile(s, model, &request))?,
             false => compile(session, model, &request)?,
         };
-        let ready = made.ready.ok_or(Reported)?;
+        let ready = compilation.ready.ok_or(Reported)?;
         self.noted |= session.diagnostics.len() > reported;
         self.keep(session, &ready, &bound.types);
-        Ok(self.new_version(bound, made.module, ready))
+        Ok(self.new_version(bound, compilation.module, ready))
     }
 
     /// Tells the cache of new code, unless something is to be said at each start, or the code has values that the model has not.
@@ -318,8 +318,8 @@ impl Function {
         let Some(code) = self.code.clone() else { return Ok(None) };
         // Code holds the values that were replaced.
         if self.replaced.is_empty() {
-            let how = (&self.request.passes, self.request.threads);
-            if let Some((module, ready)) = code.load_ready(session, &self.module, &bound.types, how)? {
+            let options = (&self.request.passes, self.request.threads);
+            if let Some((module, ready)) = code.load_ready(session, &self.module, &bound.types, options)? {
                 for (path, a) in &module.attributes {
                     self.module.attributes.entry(path.clone()).or_insert_with(|| a.clone());
                 }

@@ -74,8 +74,8 @@ impl Session {
         let start = Instant::now();
         let opened = CompiledFile::open(Path::new(path)).map_err(Diagnostics::from);
         let opened = opened.and_then(|file| file.to_model(&mut self.sources));
-        let model = opened.map_err(|found| {
-            self.diagnostics.extend(found);
+        let model = opened.map_err(|findings| {
+            self.diagnostics.extend(findings);
             Reported
         })?;
         self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
@@ -84,19 +84,19 @@ impl Session {
 
     /// Reads the graphs of a model of which only the inputs have been read.
     pub(super) fn read_module(&mut self, code: &CodeSource) -> Staged<GraphModule> {
-        code.read_module(&mut self.sources).map_err(|found| {
-            self.diagnostics.extend(found);
+        code.read_module(&mut self.sources).map_err(|findings| {
+            self.diagnostics.extend(findings);
             Reported
         })
     }
 }
 
 /// Reads a model from a path or, for `-`, from standard input.
-pub fn load_model(sources: &mut Sources, path: &str, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+pub fn load_model(sources: &mut Sources, path: &str, options: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
     match files::read_model(path) {
-        Ok(Content::Archive) => load_archive(Path::new(path), how),
+        Ok(Content::Archive) => load_archive(Path::new(path), options),
         Ok(Content::Compiled) => match CompiledFile::open(Path::new(path)) {
-            Ok(file) => file.read_graph(sources, how),
+            Ok(file) => file.read_graph(sources, options),
             Err(d) => (None, d.into()),
         },
         Ok(Content::Text(bytes)) => {
@@ -106,35 +106,35 @@ pub fn load_model(sources: &mut Sources, path: &str, how: &LoadOptions) -> (Opti
                 files::display_name(path),
                 &String::from_utf8_lossy(&bytes),
                 dir,
-                how,
+                options,
             )
         }
         Err(d) => (None, d.into()),
     }
 }
 
-fn load_archive(path: &Path, how: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
-    let read = if how.lifted {
+fn load_archive(path: &Path, options: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+    let read = if options.lifted {
         import::read_exported
     } else {
         import::read_pt2
     };
     match read(path) {
-        Ok((mut module, mut found)) => {
-            if let Some(weights) = how.weights.as_ref().filter(|_| !how.lifted) {
-                found.extend(import::replace_weights(&mut module, weights));
+        Ok((mut module, mut findings)) => {
+            if let Some(weights) = options.weights.as_ref().filter(|_| !options.lifted) {
+                findings.extend(import::replace_weights(&mut module, weights));
             }
-            (Some(LoadedModel::new(path.display().to_string(), module)), found)
+            (Some(LoadedModel::new(path.display().to_string(), module)), findings)
         }
-        Err(found) => (None, found),
+        Err(findings) => (None, findings),
     }
 }
 
 /// The syntax tree of a text, and the file under which it was registered.
 pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, FileId, Diagnostics) {
     let file = sources.add(name, text);
-    let (tree, found) = syntax::parse(sources, file);
-    (tree, file, found)
+    let (tree, findings) = syntax::parse(sources, file);
+    (tree, file, findings)
 }
 
 /// Reads a model from a text. `dir` is searched for its weights file.
@@ -143,28 +143,28 @@ pub fn load_text(
     name: &str,
     text: &str,
     dir: Option<PathBuf>,
-    how: &LoadOptions,
+    options: &LoadOptions,
 ) -> (Option<LoadedModel>, Diagnostics) {
-    let (tree, _, mut found) = parse_text(sources, name, text);
-    if found.has_errors() && Gaps::from_findings(&tree, &found).is_none() {
-        return (None, found);
+    let (tree, _, mut findings) = parse_text(sources, name, text);
+    if findings.has_errors() && Gaps::from_findings(&tree, &findings).is_none() {
+        return (None, findings);
     }
     let (mut module, built) = graph::build(&tree, &file_stem(name));
-    found.extend(built);
-    if found.has_errors() {
-        return (None, survey_file(module, &tree, found));
+    findings.extend(built);
+    if findings.has_errors() {
+        return (None, survey_file(module, &tree, findings));
     }
-    if !found.has_errors() {
-        let fitted = fit_signature(&mut module, &tree, how.lifted);
-        found.extend(fitted.err());
+    if !findings.has_errors() {
+        let fitted = fit_signature(&mut module, &tree, options.lifted);
+        findings.extend(fitted.err());
     }
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
-    if module.graphs.is_empty() && !has_rules && !found.has_errors() {
+    if module.graphs.is_empty() && !has_rules && !findings.has_errors() {
         let d = Diagnostic::new(Code::E0113, format!("`{name}` contains no graph"));
-        found.push(d.help("write `graph main { … }`, or paste the output of torch's print(graph)"));
+        findings.push(d.help("write `graph main { … }`, or paste the output of torch's print(graph)"));
     }
-    if !found.has_errors() {
-        found.extend(bind_weights(&mut module, dir, how));
+    if !findings.has_errors() {
+        findings.extend(bind_weights(&mut module, dir, options));
     }
     (
         Some(LoadedModel {
@@ -174,17 +174,17 @@ pub fn load_text(
             code: None,
             partial: false,
         }),
-        found,
+        findings,
     )
 }
 
 /// Reads the weights from the given file, or otherwise from the one that the text names.
-fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &LoadOptions) -> Diagnostics {
-    match (&how.weights, &module.weights) {
-        (Some(given), _) => {
-            let path = std::path::absolute(given).unwrap_or_else(|_| given.clone());
+fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, options: &LoadOptions) -> Diagnostics {
+    match (&options.weights, &module.weights) {
+        (Some(weights), _) => {
+            let path = std::path::absolute(weights).unwrap_or_else(|_| weights.clone());
             module.weights = Some((path.display().to_string(), None));
-            import::replace_weights(module, given)
+            import::replace_weights(module, weights)
         }
         (None, Some((path, _))) => {
             let path = dir.unwrap_or_default().join(path);
@@ -196,15 +196,15 @@ fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &LoadOption
 
 /// Finds further errors in a file of which parts could not be read or built, in text order, so that one run reports
 /// everything.
-fn survey_file(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics) -> Diagnostics {
-    let Some(mut gaps) = Gaps::from_findings(tree, &found) else {
-        return found;
+fn survey_file(mut module: GraphModule, tree: &ast::File, mut findings: Diagnostics) -> Diagnostics {
+    let Some(mut gaps) = Gaps::from_findings(tree, &findings) else {
+        return findings;
     };
     let linted = graph::lint_around(&module, &gaps);
     gaps.add_findings(&linted);
     let inferred = infer::infer_around(&mut module, &InferOptions::default(), &gaps);
     let rules_read = |i: &ast::Item| match i {
-        ast::Item::Rewrite(r) => !found.iter().any(|d| {
+        ast::Item::Rewrite(r) => !findings.iter().any(|d| {
             d.labels
                 .first()
                 .is_some_and(|l| r.span.range().contains(&(l.span.start as usize)))
@@ -216,9 +216,9 @@ fn survey_file(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics
         false => Diagnostics::new(),
     };
     let later = linted.into_iter().chain(inferred).chain(rules);
-    found.extend(later.filter(Diagnostic::is_error));
-    found.sort_by_place();
-    found
+    findings.extend(later.filter(Diagnostic::is_error));
+    findings.sort_by_place();
+    findings
 }
 
 /// Converts the module to its exported form (`lifted`) or to the one with attributes.
@@ -247,8 +247,8 @@ fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Re
         ),
         (None, true) => return Ok(()),
     };
-    fitted.map_err(|why| {
-        let title = format!("the signature does not match the graph: {why}");
+    fitted.map_err(|reason| {
+        let title = format!("the signature does not match the graph: {reason}");
         Diagnostic::new(Code::E0013, title)
             .at(place, "signature of this program")
             .help(help)

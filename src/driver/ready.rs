@@ -75,12 +75,12 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
 /// What a graph runs as that is refused: all of it is interpreted, and a warning says so. Other errors are reported.
 fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lowered> {
     match (e, InterpretedTail::whole_graph(graph)) {
-        (LowerError::Refused(why), Some(tail)) => {
-            let title = format!("the graph runs in the interpreter: {}", why.reason());
+        (LowerError::Refused(refusal), Some(tail)) => {
+            let title = format!("the graph runs in the interpreter: {}", refusal.reason());
             Ok(Lowered {
                 tail: Some(tail),
-                warning: Some(Diagnostic::new(Code::L0003, title).at_opt(why.span(), "this cannot be compiled")),
-                nothing: Some(why.into()),
+                warning: Some(Diagnostic::new(Code::L0003, title).at_opt(refusal.span(), "this cannot be compiled")),
+                nothing: Some(refusal.into()),
                 ..Lowered::default()
             })
         }

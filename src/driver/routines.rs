@@ -17,8 +17,8 @@ impl Routines for OpTable {
                 f(&Call { op, args }, outs, pool).map_err(|e| routine_failed(e, op.name))
             })),
             Meaning::Routine(f) => Some(Box::new(move |args, outs, _| {
-                let made = f(&Call { op, args }).map_err(|e| routine_failed(e, op.name))?;
-                store_results(&made, outs, op.name)
+                let results = f(&Call { op, args }).map_err(|e| routine_failed(e, op.name))?;
+                store_results(&results, outs, op.name)
             })),
             _ => None,
         }
@@ -26,8 +26,8 @@ impl Routines for OpTable {
 }
 
 /// Copies what a routine returned to the memory of its results.
-fn store_results(made: &Val<Tensor>, outs: &mut [ViewMut<'_>], op: &str) -> Result<(), RunError> {
-    for (t, out) in made.leaves().into_iter().zip(outs) {
+fn store_results(results: &Val<Tensor>, outs: &mut [ViewMut<'_>], op: &str) -> Result<(), RunError> {
+    for (t, out) in results.leaves().into_iter().zip(outs) {
         if t.dtype() != out.dtype() || t.byte_count() != out.bytes_mut().len() {
             let title = format!("`{op}` gave {} instead of {}", t.ty(), out.ty());
             return Err(Box::new(Diagnostic::new(Code::E0603, title)));

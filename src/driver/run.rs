@@ -22,17 +22,17 @@ pub fn executable_inputs(
     };
     // An item of a nested input. Few models have one, and calls must be fast.
     let item = |name: &str| {
-        let of = |(n, v): (&NodeId, &'_ Value)| {
+        let item_named = |(n, v): (&NodeId, &'_ Value)| {
             bind::named_tensors(graph[*n].target(), v)
                 .into_iter()
                 .find(|(i, _)| i == name)
                 .map(|(_, t)| t.clone())
         };
-        placeholders.iter().zip(&bound.values).find_map(of)
+        placeholders.iter().zip(&bound.values).find_map(item_named)
     };
-    let wanted = executable.program().inputs.iter();
-    let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
-    wanted
+    let inputs = executable.program().inputs.iter();
+    let inputs = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
+    inputs
         .map(|i| {
             let missing = || Diagnostic::new(Code::E0501, format!("input `{}` has no tensor", i.name));
             value(&i.name).cloned().or_else(|| item(&i.name)).ok_or_else(missing)
@@ -48,9 +48,9 @@ pub(super) fn input_positions(executable: &Executable, graph: &Graph) -> Option<
         let is = |&n: &NodeId| graph[n].name() == name || graph[n].target() == name;
         placeholders.iter().position(is)
     };
-    let wanted = executable.program().inputs.iter();
-    let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
-    wanted.map(|i| position(&i.name)).collect()
+    let inputs = executable.program().inputs.iter();
+    let inputs = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
+    inputs.map(|i| position(&i.name)).collect()
 }
 
 /// The interpreter's result for a checked module at any level.
@@ -200,8 +200,8 @@ pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Di
     }
     let (n, c) = (scores.shape()[0], scores.shape()[1]);
     let best = |row: usize| {
-        let at = |j: usize| as_f64(scores.get(row * c + j));
-        (1..c).fold(0, |b, j| if at(j) > at(b) { j } else { b })
+        let score = |j: usize| as_f64(scores.get(row * c + j));
+        (1..c).fold(0, |b, j| if score(j) > score(b) { j } else { b })
     };
     let met = (0..n).filter(|&i| as_f64(labels.get(i)) == best(i) as f64).count();
     Ok((met, n))

@@ -158,9 +158,9 @@ impl SaveWriter<'_> {
                 Ok(()) => self
                     .entries
                     .push(native_entry(session, &self.options, executable, inputs)),
-                Err(WriteError::NoForm(what)) => {
+                Err(WriteError::NoForm(part)) => {
                     let d = Diagnostic::new(Code::L0004, format!("`{}` will contain no code", self.path.display()));
-                    session.report(d.note(format!("{what} cannot be stored in a file")));
+                    session.report(d.note(format!("{part} cannot be stored in a file")));
                 }
                 Err(WriteError::Io(e)) => {
                     session.report(unwritable_file(self.path, &plain_io_error(&e)));

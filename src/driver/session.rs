@@ -104,9 +104,9 @@ impl Session {
     }
 
     /// Takes over a stage's findings. Fails if one is an error.
-    fn take_findings(&mut self, found: Diagnostics) -> Staged<()> {
-        let failed = found.has_errors();
-        self.diagnostics.extend(found);
+    fn take_findings(&mut self, findings: Diagnostics) -> Staged<()> {
+        let failed = findings.has_errors();
+        self.diagnostics.extend(findings);
         if failed { Err(Reported) } else { Ok(()) }
     }
 
@@ -115,9 +115,9 @@ impl Session {
     pub(super) fn quietly<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
-        let found = std::mem::replace(&mut self.diagnostics, before);
+        let findings = std::mem::replace(&mut self.diagnostics, before);
         let said = |d: &Diagnostic| d.is_error() || d.code == Code::L0003;
-        self.diagnostics.extend(found.into_iter().filter(said));
+        self.diagnostics.extend(findings.into_iter().filter(said));
         done
     }
 
@@ -125,13 +125,13 @@ impl Session {
     pub(super) fn catch_findings<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
-        let found = std::mem::replace(&mut self.diagnostics, before);
+        let findings = std::mem::replace(&mut self.diagnostics, before);
         match done {
             Ok(v) => {
-                self.diagnostics.extend(found);
+                self.diagnostics.extend(findings);
                 Ok(v)
             }
-            Err(Reported) => Err(found),
+            Err(Reported) => Err(findings),
         }
     }
 
@@ -168,20 +168,20 @@ impl Session {
 
     /// Compiles and checks the rules of a syntax tree.
     pub fn check_rules(&mut self, tree: &ast::File) -> Staged<Vec<Rule>> {
-        let (rules, found) = rewrite::compile(tree);
-        self.take_findings(found)?;
+        let (rules, findings) = rewrite::compile(tree);
+        self.take_findings(findings)?;
         Ok(rules)
     }
 
     /// [`Session::load`] for a file that may hold rules but no graph.
     pub fn load_any(&mut self, path: &str) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let how = load::LoadOptions {
+        let options = load::LoadOptions {
             lifted: self.lifted,
             weights: self.weights.clone(),
         };
-        let (model, found) = load::load_model(&mut self.sources, path, &how);
-        self.take_findings(found)?;
+        let (model, findings) = load::load_model(&mut self.sources, path, &options);
+        self.take_findings(findings)?;
         let model = model.ok_or(Reported)?;
         self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
         Ok(model)
@@ -195,12 +195,12 @@ impl Session {
     /// [`Session::load_text`] with a directory that is searched for the weights file.
     pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let how = load::LoadOptions {
+        let options = load::LoadOptions {
             lifted: self.lifted,
             weights: self.weights.clone(),
         };
-        let (model, found) = load::load_text(&mut self.sources, name, text, directory, &how);
-        self.take_findings(found)?;
+        let (model, findings) = load::load_text(&mut self.sources, name, text, directory, &options);
+        self.take_findings(findings)?;
         let model = model.ok_or(Reported)?;
         self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
         Ok(model)
@@ -226,8 +226,8 @@ impl Session {
         let options = InferOptions {
             inputs: inputs.to_vec(),
         };
-        let found = infer::infer_around(module, &options, &gaps);
-        self.take_findings(found)?;
+        let findings = infer::infer_around(module, &options, &gaps);
+        self.take_findings(findings)?;
         if !sound {
             return Err(Reported);
         }
@@ -252,8 +252,8 @@ impl Session {
         report: Result<pass::PassReport, Diagnostics>,
         start: Instant,
     ) -> Staged<pass::PassReport> {
-        let report = report.map_err(|found| {
-            self.diagnostics.extend(found);
+        let report = report.map_err(|findings| {
+            self.diagnostics.extend(findings);
             Reported
         })?;
         self.took_since(Stage::Optimize, StageProduct::Module(module), start);

@@ -52,13 +52,13 @@ impl InterpretedTail {
     pub(super) fn warning(&self, graph: &Graph) -> Diagnostic {
         let node = &graph[self.first];
         let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
-        let what = format!("{} of {all} operations run in the interpreter", self.nodes.len());
+        let part = format!("{} of {all} operations run in the interpreter", self.nodes.len());
         let missing = self.missing_types(graph);
         if !missing.is_empty() {
-            let title = format!("{what}, because {}", untyped::what_is_missing(graph, &missing));
+            let title = format!("{part}, because {}", untyped::what_is_missing(graph, &missing));
             return untyped::explain_missing(graph, &missing, Diagnostic::new(Code::L0003, title));
         }
-        let d = Diagnostic::new(Code::L0003, format!("{what} because of data-dependent sizes"))
+        let d = Diagnostic::new(Code::L0003, format!("{part} because of data-dependent sizes"))
             .at_opt(node.meta.span, "the first operation with data-dependent sizes");
         let d = place_note(graph, self.first).map_or(d.clone(), |p| d.note(p));
         match node.meta.span {
@@ -95,15 +95,15 @@ impl InterpretedTail {
     pub(super) fn head_graph(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
         let output = graph.output();
         let in_tail = |n: NodeId| self.nodes.contains(&n) || Some(n) == output;
-        let mut kept: Vec<NodeId> = vec![];
+        let mut boundary: Vec<NodeId> = vec![];
         for n in graph.iter().filter(|&n| in_tail(n)) {
             for i in graph[n].inputs() {
-                if graph[i].op().is_call() && !in_tail(i) && !kept.contains(&i) {
-                    kept.push(i);
+                if graph[i].op().is_call() && !in_tail(i) && !boundary.contains(&i) {
+                    boundary.push(i);
                 }
             }
         }
-        if kept.is_empty() {
+        if boundary.is_empty() {
             return None;
         }
         let mut head = graph.clone();
@@ -114,8 +114,8 @@ impl InterpretedTail {
             head.erase_node(n).ok()?;
         }
         head.set_insert_point(crate::graph::InsertPoint::End);
-        head.set_output(Val::Tuple(kept.iter().map(|&n| Val::Leaf(n)).collect()));
-        Some((head, kept))
+        head.set_output(Val::Tuple(boundary.iter().map(|&n| Val::Leaf(n)).collect()));
+        Some((head, boundary))
     }
 }
 
@@ -145,15 +145,15 @@ struct Computed {
 }
 
 impl Hooks for Computed {
-    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
+    fn run_node(&mut self, node: RunningNode<'_>) -> Hooked {
         // The nodes of graphs that the entry calls may have the same ids as its own.
-        if !at.module.entry().is_some_and(|entry| std::ptr::eq(entry, at.graph)) {
+        if !node.module.entry().is_some_and(|entry| std::ptr::eq(entry, node.graph)) {
             return Ok(None);
         }
-        if let Some(v) = self.values.get(&at.id) {
+        if let Some(v) = self.values.get(&node.id) {
             return Ok(Some(v.clone()));
         }
-        Ok(self.skip.contains(&at.id).then_some(Val::None))
+        Ok(self.skip.contains(&node.id).then_some(Val::None))
     }
 }
 
@@ -193,11 +193,11 @@ impl SplitExecutable {
             values: HashMap::new(),
             skip: HashSet::new(),
         };
-        if let Some((executable, kept)) = &mut self.head {
+        if let Some((executable, boundary)) = &mut self.head {
             let inputs = executable_inputs(executable, graph, bound)?;
             let values = executable.run(&inputs).map_err(|d| *d)?;
             let values = values.items().map(<[Value]>::to_vec).unwrap_or_default();
-            computed.values = kept.iter().copied().zip(values).collect();
+            computed.values = boundary.iter().copied().zip(values).collect();
             let tail = &self.tail.nodes;
             computed.skip = graph
                 .iter()

@@ -26,15 +26,19 @@ fn spoils_statement(code: Code) -> bool {
 }
 
 impl Gaps {
-    /// The gaps that the diagnostics `found` leave in the file. `None` if too little is known of the file to check it
+    /// The gaps that the diagnostics `diagnostics` leave in the file. `None` if too little is known of the file to check it
     /// any further.
-    pub fn from_findings(tree: &ast::File, found: &Diagnostics) -> Option<Gaps> {
+    pub fn from_findings(tree: &ast::File, diagnostics: &Diagnostics) -> Option<Gaps> {
         let mut gaps = Gaps {
             names: tree.lost.iter().cloned().collect(),
             ..Gaps::default()
         };
-        gaps.add_findings(found);
-        let errors: Vec<Span> = found.iter().filter(|d| d.is_error()).filter_map(primary_span).collect();
+        gaps.add_findings(diagnostics);
+        let errors: Vec<Span> = diagnostics
+            .iter()
+            .filter(|d| d.is_error())
+            .filter_map(primary_span)
+            .collect();
         for item in &tree.items {
             let Item::Graph(g) = item else { continue };
             // Text printed by torch is read as a whole or not at all.
@@ -46,13 +50,13 @@ impl Gaps {
                 gaps.graphs.extend(g.name.as_ref().map(|n| n.text.clone()));
             }
         }
-        let unreadable = found.iter().any(|d| matches!(d.code, Code::E0008 | Code::E0013));
+        let unreadable = diagnostics.iter().any(|d| matches!(d.code, Code::E0008 | Code::E0013));
         (!unreadable).then_some(gaps)
     }
 
-    /// Adds the gaps that the diagnostics `found` leave.
-    pub fn add_findings(&mut self, found: &Diagnostics) {
-        let errors = found.iter().filter(|d| d.is_error() && spoils_statement(d.code));
+    /// Adds the gaps that the diagnostics `diagnostics` leave.
+    pub fn add_findings(&mut self, diagnostics: &Diagnostics) {
+        let errors = diagnostics.iter().filter(|d| d.is_error() && spoils_statement(d.code));
         self.places
             .extend(errors.filter_map(primary_span).map(|s| (s.file.0, s.start)));
         self.places.sort_unstable();

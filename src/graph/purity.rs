@@ -181,11 +181,11 @@ fn table_effect(node: &Node, is_method: bool) -> Effect {
     let mut result = Effect::Pure;
     for c in readings {
         let schema = c.schema();
-        let given = |name: &str| named_arg(schema, node, name);
+        let argument = |name: &str| named_arg(schema, node, name);
         if c.form.is_some_and(|f| f.inplace) || schema.params.iter().any(|p| p.mutated) {
             return Effect::Mutates;
         }
-        if given("inplace").is_some_and(is_true) || given("out").is_some_and(|v| !v.is_none()) {
+        if argument("inplace").is_some_and(is_true) || argument("out").is_some_and(|v| !v.is_none()) {
             return Effect::Mutates;
         }
         match row_effect(c.op, schema, node) {

@@ -136,8 +136,8 @@ impl Graph {
             let new = kwargs.iter().find(|(name, _)| name == k);
             new.is_some_and(|(_, v)| self.nodes[n].kwarg(k) == Some(v))
         };
-        let kept = old.into_iter().filter(|(k, ..)| same(k)).collect();
-        self.text_mut(n).keyword_spans = kept;
+        let spans = old.into_iter().filter(|(k, ..)| same(k)).collect();
+        self.text_mut(n).keyword_spans = spans;
     }
 }
 

@@ -59,21 +59,21 @@ struct Recording {
 
 type SharedRecording = Rc<RefCell<Recording>>;
 
-/// Records a call that is located at `at`.
+/// Records a call that is located at `location`.
 fn record_call(
     recording: &SharedRecording,
     op: Opcode,
     target: &str,
     args: Vec<Arg>,
     kwargs: Vec<(Arc<str>, Arg)>,
-    at: &Location<'_>,
+    location: &Location<'_>,
 ) -> Proxy {
     let mut r = recording.borrow_mut();
     let node = r.graph.create_node(op, target, args, kwargs, None);
     let modules: Arc<[ModuleFrame]> = r.modules.as_slice().into();
     let loc = r.places.then(|| Loc {
-        file: at.file().into(),
-        line: at.line(),
+        file: location.file().into(),
+        line: location.line(),
         function: r.modules.last().map_or("", |m| m.class_name()).into(),
     });
     let custom = r.custom.clone();
@@ -169,8 +169,8 @@ impl Tracer {
     #[track_caller]
     pub fn function(&self, target: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let args = args.into_args();
-        let (op, at) = (Opcode::CallFunction, Location::caller());
-        record_call(&self.recording, op, target, args, owned_kwargs(kwargs), at)
+        let (op, location) = (Opcode::CallFunction, Location::caller());
+        record_call(&self.recording, op, target, args, owned_kwargs(kwargs), location)
     }
 
     /// Reads a parameter, buffer or constant of the module.
@@ -196,8 +196,8 @@ impl Tracer {
         self.recording.borrow_mut().modules.push(frame);
         let result = if (self.leaf)(path, module) {
             let args = inputs.iter().map(|p| Val::Leaf(p.node)).collect();
-            let (op, at) = (Opcode::CallModule, Location::caller());
-            record_call(&self.recording, op, path, args, vec![], at)
+            let (op, location) = (Opcode::CallModule, Location::caller());
+            record_call(&self.recording, op, path, args, vec![], location)
         } else {
             module.forward(self, inputs)
         };
@@ -214,8 +214,8 @@ impl Proxy {
 
     #[track_caller]
     fn function(&self, target: &str, args: Vec<Arg>) -> Proxy {
-        let (op, at) = (Opcode::CallFunction, Location::caller());
-        record_call(&self.recording, op, target, args, vec![], at)
+        let (op, location) = (Opcode::CallFunction, Location::caller());
+        record_call(&self.recording, op, target, args, vec![], location)
     }
 
     /// Calls a method.
@@ -229,8 +229,8 @@ impl Proxy {
     pub fn method_with(&self, name: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let mut all = vec![Val::Leaf(self.node)];
         all.extend(args.into_args());
-        let (op, at) = (Opcode::CallMethod, Location::caller());
-        record_call(&self.recording, op, name, all, owned_kwargs(kwargs), at)
+        let (op, location) = (Opcode::CallMethod, Location::caller());
+        record_call(&self.recording, op, name, all, owned_kwargs(kwargs), location)
     }
 
     /// `self[index]`, where the index is a slice, a list of slices, or the number of a tuple item.

@@ -54,8 +54,10 @@ fn contracted_dims(node: &Node, path: &str) -> Arg {
     if path.ends_with("inner") || path.contains(".inner.") {
         return Val::None;
     }
-    let given = |name: &str| node.args().get(2).or_else(|| node.kwarg(name)).cloned();
-    let dims = given("dims_self").or_else(|| given("dims")).unwrap_or(Val::int(2));
+    let argument = |name: &str| node.args().get(2).or_else(|| node.kwarg(name)).cloned();
+    let dims = argument("dims_self")
+        .or_else(|| argument("dims"))
+        .unwrap_or(Val::int(2));
     // `dims=([1], [0])` gives the dims of both operands.
     match dims.items() {
         Some([first @ (Val::List(_) | Val::Tuple(_)), _]) => first.clone(),
@@ -86,14 +88,14 @@ fn convert_all_to(graph: &mut Graph, n: NodeId, dtype: DType) {
 /// Converts each input of a node with a call that `conversion` builds from the input and the list of all inputs.
 fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) -> (&'static str, Vec<Arg>)) {
     let all: Vec<Arg> = graph[n].inputs().into_iter().map(Val::Leaf).collect();
-    let mut made: HashMap<NodeId, NodeId> = HashMap::new();
+    let mut converted: HashMap<NodeId, NodeId> = HashMap::new();
     for i in graph[n].inputs() {
         let (target, args) = conversion(Val::Leaf(i), &all);
-        made.insert(i, insert_call(graph, n, target, args, vec![]));
+        converted.insert(i, insert_call(graph, n, target, args, vec![]));
     }
     // `out` is written to, so it is not converted.
     let out = graph[n].kwarg("out").cloned();
-    graph.map_args(n, |i| Val::Leaf(made.get(&i).copied().unwrap_or(i)));
+    graph.map_args(n, |i| Val::Leaf(converted.get(&i).copied().unwrap_or(i)));
     if let Some(out) = out {
         graph.update_kwarg(n, "out", out);
     }
@@ -119,14 +121,14 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
     let mut values = operands;
     let last = steps.len().saturating_sub(1);
     for (i, step) in steps.into_iter().enumerate() {
-        let mut of: Vec<Arg> = step.of.iter().map(|&at| values[at].clone()).collect();
+        let mut operands: Vec<Arg> = step.operands.iter().map(|&i| values[i].clone()).collect();
         if step.product {
-            for x in &mut of {
+            for x in &mut operands {
                 let (target, args) = to_dtype(x.clone(), dtype);
                 *x = Val::Leaf(insert_call(graph, n, target, args, vec![]));
             }
         }
-        let args = vec![Val::Str(step.equation.into()), Val::List(of)];
+        let args = vec![Val::Str(step.equation.into()), Val::List(operands)];
         if i < last {
             values.push(Val::Leaf(insert_call(graph, n, "torch.einsum", args, vec![])));
         } else {
@@ -162,7 +164,7 @@ fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<()
 fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let node = &graph[n];
     let named = ["input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"].iter().enumerate();
-    let given: Vec<Arg> = named
+    let arguments: Vec<Arg> = named
         .map(|(i, name)| {
             node.args()
                 .get(i)
@@ -171,7 +173,7 @@ fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic
                 .unwrap_or(Val::None)
         })
         .collect();
-    let [x, h, w_ih, w_hh, b_ih, b_hh] = &given[..] else {
+    let [x, h, w_ih, w_hh, b_ih, b_hh] = &arguments[..] else {
         return Err(unknown_conversion_error(graph, n, "an unsupported form of cell"));
     };
     let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert_call(graph, n, target, args, vec![]));
@@ -214,10 +216,10 @@ fn is_constant_pad(n: &Node) -> bool {
     }
 }
 
-fn unknown_conversion_error(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
+fn unknown_conversion_error(graph: &Graph, n: NodeId, problem: &str) -> Diagnostic {
     let title = format!("fxc does not know how autocast handles `{}`", graph[n].target());
-    let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
-    d.note(format!("it is {what} in a region with autocast enabled"))
+    let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, problem.to_string());
+    d.note(format!("it is {problem} in a region with autocast enabled"))
         .note(
             "torch's `run_decompositions` keeps this op but loses its autocast region, so the results differ from the model's",
         )

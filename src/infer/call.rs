@@ -54,13 +54,13 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
     let ty = result?;
     if is_complex(&call, &ty) {
-        let what = "value cannot be converted to type double without overflow: fxc has no complex numbers";
-        return Err(OpError::new(Code::E0202, what));
+        let title = "value cannot be converted to type double without overflow: fxc has no complex numbers";
+        return Err(OpError::new(Code::E0202, title));
     }
     if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
         // With known Python values as arguments, the result is known now or never.
-        let what = format!("`{}` cannot be evaluated for these arguments", call.op.name);
-        return Err(OpError::new(Code::E0202, what));
+        let title = format!("`{}` cannot be evaluated for these arguments", call.op.name);
+        return Err(OpError::new(Code::E0202, title));
     }
     check_bytes(&ty, call.op.name)?;
     if !resolved.out.is_empty() {
@@ -78,8 +78,8 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
 /// Whether a complex number is among the arguments of a call that returns tensors of type `ty`. fxc has no complex
 /// tensors.
 fn is_complex(call: &Call<TensorType>, ty: &Type) -> bool {
-    let mut given = call.op.schema.params.iter().zip(&call.args);
-    !ty.leaves().is_empty() && given.any(|(p, v)| p.ty != ParamType::Any && matches!(v, Val::Complex(..)))
+    let mut arguments = call.op.schema.params.iter().zip(&call.args);
+    !ty.leaves().is_empty() && arguments.any(|(p, v)| p.ty != ParamType::Any && matches!(v, Val::Complex(..)))
 }
 
 pub(super) fn has_unknown(v: &Type) -> bool {
@@ -102,7 +102,7 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
         (Some(Val::Leaf(target)), Some(check)) => check(call).map(|()| Val::Leaf(target.clone())),
         (Some(Val::Leaf(target)), None) => stored_type(target, result),
         (Some(number), _) => match (scalar_of(number), scalar_of(&result)) {
-            (Some(target), Some(found)) => stored_type(&target, Val::Leaf(found)).map(|_| result),
+            (Some(target), Some(value)) => stored_type(&target, Val::Leaf(value)).map(|_| result),
             _ => Ok(result),
         },
         (None, _) => Ok(result),

@@ -37,8 +37,8 @@ impl Infer<'_> {
         if let (Control::Cond, Some(Val::Bool(b))) = (p.control, &p.predicate) {
             self.untaken.insert(p.graphs[usize::from(*b)].clone());
         }
-        let given = [&p.carried[..], &p.rows, &p.extra].concat();
-        if given.iter().chain(&p.predicate).any(has_unknown) {
+        let operands = [&p.carried[..], &p.rows, &p.extra].concat();
+        if operands.iter().chain(&p.predicate).any(has_unknown) {
             return Ok(Val::Unknown);
         }
         match p.control {
@@ -92,9 +92,9 @@ impl Infer<'_> {
         }
         let yes = self.infer_callee(&p.graphs[0], &p.carried)?;
         let no = self.infer_callee(&p.graphs[1], &p.carried)?;
-        self.agree_types(graph, n, &yes, &no).map_err(|why| {
+        self.agree_types(graph, n, &yes, &no).map_err(|reason| {
             let [a, b] = [&p.graphs[0], &p.graphs[1]];
-            OpError::shape(format!("the branches of `cond` return different types: {why}"))
+            OpError::shape(format!("the branches of `cond` return different types: {reason}"))
                 .note(format!("`{a}` returns {yes}"))
                 .note(format!("`{b}` returns {no}"))
         })
@@ -192,22 +192,22 @@ impl Infer<'_> {
     }
 
     /// Checks that the results of a graph have the types of the carried values.
-    fn agree_all(&mut self, graph: &Graph, n: NodeId, name: &str, found: &[Type], want: &[Type]) -> OpResult<()> {
-        if found == [Val::Unknown] {
+    fn agree_all(&mut self, graph: &Graph, n: NodeId, name: &str, results: &[Type], want: &[Type]) -> OpResult<()> {
+        if results == [Val::Unknown] {
             return Ok(());
         }
-        if found.len() != want.len() {
+        if results.len() != want.len() {
             let title = format!(
                 "`{name}` returns {} values, but the loop carries {}",
-                found.len(),
+                results.len(),
                 want.len()
             );
             return Err(OpError::shape(title));
         }
-        for (i, (f, w)) in found.iter().zip(want).enumerate() {
-            self.agree_types(graph, n, f, w).map_err(|why| {
+        for (i, (f, w)) in results.iter().zip(want).enumerate() {
+            self.agree_types(graph, n, f, w).map_err(|reason| {
                 OpError::shape(format!("`{name}` returns {f} for carried value {i}, which is {w}"))
-                    .note(why)
+                    .note(reason)
                     .help("a carried value must keep its dtype and shape")
             })?;
         }
@@ -250,20 +250,20 @@ impl Infer<'_> {
                 if x.len() != y.len() {
                     return Err(format!("{} and {} values", x.len(), y.len()));
                 }
-                let both = x.iter().zip(y).map(|(x, y)| self.agree_types(graph, n, x, y));
-                let both = both.collect::<Result<Vec<_>, _>>()?;
+                let items = x.iter().zip(y).map(|(x, y)| self.agree_types(graph, n, x, y));
+                let items = items.collect::<Result<Vec<_>, _>>()?;
                 Ok(if matches!(a, Val::List(_)) {
-                    Val::List(both)
+                    Val::List(items)
                 } else {
-                    Val::Tuple(both)
+                    Val::Tuple(items)
                 })
             }
             (Val::Dict(x), Val::Dict(y)) if x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.0 == y.0) => {
-                let both = x
+                let entries = x
                     .iter()
                     .zip(y)
                     .map(|(x, y)| Ok((x.0.clone(), self.agree_types(graph, n, &x.1, &y.1)?)));
-                both.collect::<Result<Vec<_>, String>>().map(Val::Dict)
+                entries.collect::<Result<Vec<_>, String>>().map(Val::Dict)
             }
             _ if a == b => Ok(a.clone()),
             _ if any_number(a) == any_number(b) => Ok(any_number(a)),
@@ -305,13 +305,13 @@ fn any_number(v: &Type) -> Type {
     }
 }
 
-fn one_bool(ty: &Type, what: &str) -> OpResult<()> {
-    let one = |t: &TensorType| t.shape.iter().flatten().all(|d| d.as_const().is_none_or(|c| c == 1));
+fn one_bool(ty: &Type, name: &str) -> OpResult<()> {
+    let is_single = |t: &TensorType| t.shape.iter().flatten().all(|d| d.as_const().is_none_or(|c| c == 1));
     match ty {
         Val::Bool(_) | Val::Any(ScalarKind::Bool) | Val::Unknown => Ok(()),
-        Val::Leaf(t) if one(t) => Ok(()),
+        Val::Leaf(t) if is_single(t) => Ok(()),
         ty => Err(OpError::shape(format!(
-            "{what} must be a bool or a tensor of one element, not {ty}"
+            "{name} must be a bool or a tensor of one element, not {ty}"
         ))),
     }
 }

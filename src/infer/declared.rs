@@ -79,9 +79,9 @@ pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &Equa
     }
 }
 
-/// Whether the declared type has sizes that are unknown in `found`, the type of the op's own result.
-pub(super) fn says_more(declared: &Type, found: &Type) -> bool {
-    match (declared, found) {
+/// Whether the declared type has sizes that are unknown in `inferred`, the type of the op's own result.
+pub(super) fn says_more(declared: &Type, inferred: &Type) -> bool {
+    match (declared, inferred) {
         (Val::Leaf(d), Val::Leaf(f)) => match (&d.shape, &f.shape) {
             (Some(_), None) => true,
             (Some(d), Some(f)) => d

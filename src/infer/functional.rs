@@ -50,12 +50,12 @@ pub(super) fn expand_call(module: &GraphModule, graph: &mut Graph, n: NodeId) ->
         kwargs: graph[n].kwargs().to_vec(),
         copies: vec![],
     };
-    let made = match call.take("_all_bases") {
+    let prepared = match call.take("_all_bases") {
         None => call.of_arguments(graph, n, &written_inputs(&module.graphs[&callee])),
         Some(bases) => call.of_bases(graph, n, &bases),
     };
-    made.map_err(|why| {
-        let title = format!("invalid call of `{}`: {why}", graph[n].target());
+    prepared.map_err(|reason| {
+        let title = format!("invalid call of `{}`: {reason}", graph[n].target());
         Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
     })?;
     let result = insert_call(graph, n, &callee, vec![], call.kwargs);
@@ -97,8 +97,9 @@ impl WrapperCall {
     /// Expands the first form: copies the arguments named in `written`.
     fn of_arguments(&mut self, graph: &mut Graph, n: NodeId, written: &[String]) -> Result<(), String> {
         for name in written {
-            let found = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
-            let (_, arg) = found.ok_or_else(|| format!("the argument `{name}`, which the op writes to, is missing"))?;
+            let argument = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
+            let (_, arg) =
+                argument.ok_or_else(|| format!("the argument `{name}`, which the op writes to, is missing"))?;
             *arg = arg.map(|&i| insert_clone(graph, n, i));
             self.copies.push(arg.clone());
         }
@@ -144,8 +145,8 @@ impl WrapperCall {
         let (alias, offset, dim) = (part("alias"), part("storage_offset"), part("slice_dim"));
         let (size, stride) = (part("size"), part("stride"));
         let (start, end) = (part("slice_start"), part("slice_end"));
-        let at = index.as_int().and_then(|i| usize::try_from(i).ok());
-        let base = at.and_then(|i| self.copies.get(i));
+        let position = index.as_int().and_then(|i| usize::try_from(i).ok());
+        let base = position.and_then(|i| self.copies.get(i));
         let base = base
             .ok_or_else(|| format!("`{prefix}_base_index` is out of range"))?
             .clone();
@@ -164,8 +165,14 @@ impl WrapperCall {
     }
 }
 
-fn insert_clone(graph: &mut Graph, n: NodeId, of: NodeId) -> NodeId {
-    insert_call(graph, n, "torch.ops.aten.clone.default", vec![Val::Leaf(of)], vec![])
+fn insert_clone(graph: &mut Graph, n: NodeId, source: NodeId) -> NodeId {
+    insert_call(
+        graph,
+        n,
+        "torch.ops.aten.clone.default",
+        vec![Val::Leaf(source)],
+        vec![],
+    )
 }
 
 /// The names of the inputs that a graph writes to, in the graph's order. They are the mutable arguments of the op's
@@ -174,13 +181,13 @@ fn written_inputs(graph: &Graph) -> Vec<String> {
     let mut written = vec![];
     for n in graph.iter().filter(|&n| writes_in_place(&graph[n])) {
         // Writing to a view of an input writes to the input.
-        let mut at = graph[n].args().first().and_then(|a| a.as_leaf().copied());
-        while let Some(i) = at {
+        let mut node = graph[n].args().first().and_then(|a| a.as_leaf().copied());
+        while let Some(i) = node {
             if graph[i].op() == Opcode::Placeholder {
                 written.push(i);
             }
             let through = is_view(&graph[i]) || writes_in_place(&graph[i]);
-            at = graph[i]
+            node = graph[i]
                 .args()
                 .first()
                 .filter(|_| through)

@@ -44,9 +44,9 @@ impl NodeFacts {
     pub(super) fn note(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
         self.types[n] = ty.clone();
         self.certain[n] = self.is_certain(resolved);
-        let found = result_layout(resolved, ty, &|o| self.layout(o));
+        let layout = result_layout(resolved, ty, &|o| self.layout(o));
         let Some(Operand::Node(target)) = resolved.written() else {
-            self.layouts[n] = found;
+            self.layouts[n] = layout;
             if let Some(target) = self.same_object(resolved, ty) {
                 self.objects[n] = Some(self.objects[target].unwrap_or(target));
             }
@@ -59,7 +59,7 @@ impl NodeFacts {
             self.layouts[n] = self.layouts[target].clone();
             return;
         }
-        self.layouts[n] = found.clone();
+        self.layouts[n] = layout.clone();
         let same: Vec<NodeId> = self
             .objects
             .keys()
@@ -67,7 +67,7 @@ impl NodeFacts {
             .collect();
         for m in same.into_iter().chain([object]) {
             self.types[m] = ty.clone();
-            self.layouts[m] = found.clone();
+            self.layouts[m] = layout.clone();
         }
     }
 
@@ -87,7 +87,7 @@ impl NodeFacts {
         }
         let operands = resolved.call();
         let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
-        let found = operand.and_then(|o| self.layout(o));
+        let layout = operand.and_then(|o| self.layout(o));
         if used == MemoryUse::Checks {
             let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
             // A bare name is the canonical op: its view copies where it must, and its assertions have been checked
@@ -95,7 +95,7 @@ impl NodeFacts {
             if resolved.path().is_none_or(|p| !p.contains('.')) {
                 return Ok(ty);
             }
-            let checked = found.map(|at| layout::check_strides(&types, &ty, &at));
+            let checked = layout.map(|layout| layout::check_strides(&types, &ty, &layout));
             return match (checked, op.id()) {
                 (Some(Err(e)), _) if certain => Err(e),
                 (None | Some(Err(_)), Some(OpId::_AssertTensorMetadata)) if !types.is_none("stride") => {
@@ -106,13 +106,16 @@ impl NodeFacts {
             };
         }
         if used == MemoryUse::Asks {
-            let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;
+            let value = layout
+                .as_ref()
+                .map(|layout| layout::host_value(&types, layout))
+                .transpose()?;
             return Ok(value.flatten().unwrap_or_else(|| forget_value(ty)));
         }
-        if let (Some(at), Ok(x)) = (found, types.leaf("self")) {
+        if let (Some(layout), Ok(x)) = (layout, types.leaf("self")) {
             let mut window = StridedWindow::from_call(&types)?;
-            window.offset.get_or_insert(at.offset);
-            window.check_bounds(&at.storage, x.dtype)?;
+            window.offset.get_or_insert(layout.offset);
+            window.check_bounds(&layout.storage, x.dtype)?;
         }
         Ok(ty)
     }
@@ -155,11 +158,11 @@ fn forget_value(ty: Type) -> Type {
     }
 }
 
-/// The layout of a call's result of type `ty`; `at` returns the layouts of operands. For several results, it says
+/// The layout of a call's result of type `ty`; `layout_of` returns the layouts of operands. For several results, it says
 /// whether they have memory of their own.
-pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Option<Layout>) -> Option<Layout> {
+pub fn result_layout(resolved: &Resolved, ty: &Type, layout_of: &dyn Fn(&Operand) -> Option<Layout>) -> Option<Layout> {
     let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
-    let of_param = |i: usize| at(operands.args.get(i)?.as_leaf()?);
+    let of_param = |i: usize| layout_of(operands.args.get(i)?.as_leaf()?);
     let Val::Leaf(out) = ty else {
         return layout::of_results(&types, &of_param).filter(|_| !op.aliases);
     };
@@ -167,9 +170,9 @@ pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Op
     let items = types.args.first().is_some_and(|v| v.items().is_some());
     if items && op.is(OpId::ItemOf) {
         // An item of several results.
-        let at = of_param(0)?;
-        return Some(match at.strides.len() == shape.len() {
-            true => at,
+        let first = of_param(0)?;
+        return Some(match first.strides.len() == shape.len() {
+            true => first,
             false => Layout::contiguous(shape),
         });
     }

@@ -244,8 +244,8 @@ impl<'m> Infer<'m> {
                     self.check_input(graph, n, ty)
                 }
                 _ => {
-                    let found = self.type_of_node(name, graph, n, &mut known);
-                    self.check_declared(graph, n, found)
+                    let node_type = self.type_of_node(name, graph, n, &mut known);
+                    self.check_declared(graph, n, node_type)
                 }
             };
             if graph[n].op() == Opcode::Output {
@@ -275,12 +275,12 @@ impl<'m> Infer<'m> {
 
     /// Runs `f` and discards the diagnostics it reports.
     fn without_diagnostics<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        let kept = (
+        let saved = (
             std::mem::take(&mut self.diagnostics),
             std::mem::take(&mut self.unknowns),
         );
         let result = f(self);
-        (self.diagnostics, self.unknowns) = kept;
+        (self.diagnostics, self.unknowns) = saved;
         result
     }
 

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 impl Infer<'_> {
     /// A placeholder's type: the declared type, refined by the given one.
-    pub(super) fn infer_placeholder(&mut self, graph: &Graph, n: NodeId, given: Option<&Type>) -> Type {
+    pub(super) fn infer_placeholder(&mut self, graph: &Graph, n: NodeId, provided: Option<&Type>) -> Type {
         let node = &graph[n];
         let declared = node.meta.ty.clone();
-        let given = match given {
+        let provided = match provided {
             Some(Val::Unknown) | None => None,
             Some(t) => Some(t.clone()),
         };
@@ -28,7 +28,7 @@ impl Infer<'_> {
             Val::Str(_) => Val::Any(ScalarKind::Str),
             d => arg_type(d, &|_| Val::Unknown),
         });
-        match (declared, given) {
+        match (declared, provided) {
             (Some(d), Some(g)) => {
                 declared::merge_types(&d, &g, &mut self.solver, &EquationOrigin::from_annotation(graph, n))
                     .unwrap_or_else(|e| {
@@ -133,12 +133,12 @@ impl Infer<'_> {
             return self.infer_control(graph, n, resolved, types);
         }
         let mut sizes = Sizes::default();
-        let found = call_type(resolved, &mut sizes).and_then(|ty| known.in_memory(resolved, ty));
-        match found {
+        let inferred = call_type(resolved, &mut sizes).and_then(|ty| known.in_memory(resolved, ty));
+        match inferred {
             Ok(ty) => {
                 let mut ok = true;
-                for (a, b, what) in sizes.equations {
-                    let origin = EquationOrigin::new(graph, n, what);
+                for (a, b, demand) in sizes.equations {
+                    let origin = EquationOrigin::new(graph, n, demand);
                     if let Err(e) = self.solver.equate(&a, &b, &origin) {
                         ok = false;
                         self.diagnostics
@@ -206,27 +206,27 @@ impl Infer<'_> {
         ty
     }
 
-    pub(super) fn check_declared(&mut self, graph: &Graph, n: NodeId, found: Type) -> Type {
+    pub(super) fn check_declared(&mut self, graph: &Graph, n: NodeId, inferred: Type) -> Type {
         let meta = &graph[n].meta;
         let Some(declared) = meta.ty.as_ref().filter(|_| meta.declared) else {
-            return found;
+            return inferred;
         };
         match declared::merge_types(
             declared,
-            &found,
+            &inferred,
             &mut self.solver,
             &EquationOrigin::from_annotation(graph, n),
         ) {
             Ok(ty) => {
-                if graph[n].op().is_call() && declared::says_more(declared, &found) {
+                if graph[n].op().is_call() && declared::says_more(declared, &inferred) {
                     self.claims.extend(self.stack.last().map(|g| (g.clone(), n)));
                 }
                 ty
             }
             Err(e) => {
-                let d = report::annotation_error(graph, n, declared, &found, &e);
+                let d = report::annotation_error(graph, n, declared, &inferred, &e);
                 self.diagnostics.push(d);
-                found
+                inferred
             }
         }
     }

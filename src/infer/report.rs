@@ -155,12 +155,12 @@ fn node_of(o: &Operand) -> Option<NodeId> {
 /// that determine the operands' types, and the user's Python source.
 pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &dyn Fn(NodeId) -> Type) -> Diagnostic {
     let node = &graph[n];
-    let at = e
+    let span = e
         .param
         .as_deref()
         .and_then(|p| arg_span(graph, n, resolved, p))
         .or(node.meta.span);
-    let mut d = Diagnostic::new(e.code, e.title).at_opt(at, format!("in {}", spell_target(graph, n)));
+    let mut d = Diagnostic::new(e.code, e.title).at_opt(span, format!("in {}", spell_target(graph, n)));
     let mut seen = vec![];
     for v in resolved.args.iter().chain(resolved.kwargs.iter().map(|(_, v)| v)) {
         for i in v.leaves().into_iter().filter_map(node_of) {
@@ -227,16 +227,18 @@ pub(super) fn guard_error(origin: &EquationOrigin, c: &Contradiction) -> Diagnos
 }
 
 /// An annotation that contradicts the inferred type (E0301).
-pub(super) fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mismatch) -> Diagnostic {
+pub(super) fn annotation_error(graph: &Graph, n: NodeId, declared: &Type, inferred: &Type, e: &Mismatch) -> Diagnostic {
     let title = format!(
-        "`%{}` is annotated {declared}, but its type is {found}",
+        "`%{}` is annotated {declared}, but its type is {inferred}",
         graph[n].name()
     );
-    let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this returns {found}"));
+    let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this returns {inferred}"));
     d.notes.extend(e.notes());
     let d = match graph.text(n).type_span {
-        Some(s) if matches!(found, Val::Leaf(_)) => e.label(d).suggest(s, found.to_string(), "use the inferred type"),
-        _ => e.label(d).help(format!("write `{found}`, or remove the annotation")),
+        Some(s) if matches!(inferred, Val::Leaf(_)) => {
+            e.label(d).suggest(s, inferred.to_string(), "use the inferred type")
+        }
+        _ => e.label(d).help(format!("write `{inferred}`, or remove the annotation")),
     };
     with_place(d, graph, n)
 }

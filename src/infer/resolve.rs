@@ -30,7 +30,7 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
     if let Some(name) = own_graph(module, &path).filter(|name| &**name != caller) {
         return Some((name, 0));
     }
-    let at = match path.strip_prefix("higher_order.")? {
+    let graph_index = match path.strip_prefix("higher_order.")? {
         "wrap_with_set_grad_enabled" => 1,
         // An active region has already been expanded into conversions (see `wrappers`).
         "wrap_with_autocast" => 4,
@@ -39,11 +39,11 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
     };
     // `invoke_subgraph(@graph, "identifier", …)` has one more argument before those of the graph.
     let named = n.target().ends_with("invoke_subgraph") as usize;
-    match n.args().get(at) {
+    match n.args().get(graph_index) {
         Some(Val::Graph(name)) => module
             .graphs
             .get_key_value(name)
-            .map(|(k, _)| (k.clone(), at + 1 + named)),
+            .map(|(k, _)| (k.clone(), graph_index + 1 + named)),
         _ => None,
     }
 }
@@ -52,8 +52,8 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
 pub(super) fn own_graph(module: &GraphModule, path: &str) -> Option<Arc<str>> {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path);
     let name = path.strip_suffix(".default").unwrap_or(path);
-    let found = module.graphs.get_key_value(name).filter(|_| name.contains('.'));
-    found.map(|(name, _)| name.clone())
+    let entry = module.graphs.get_key_value(name).filter(|_| name.contains('.'));
+    entry.map(|(name, _)| name.clone())
 }
 
 /// Resolves a call node by the types stored in the nodes.
@@ -72,8 +72,10 @@ pub fn resolve_with(
 ) -> Result<Resolved, Diagnostic> {
     resolve_plain(module, caller, graph, node, ty).map_err(|d| match d.code {
         Code::E0201 if d.suggestions.is_empty() => {
-            let own = unknown::own_names(module);
-            unknown::suggest_names(module, graph, node, d, &own, &|path| args_fit_op(graph, node, ty, path))
+            let own_names = unknown::own_names(module);
+            unknown::suggest_names(module, graph, node, d, &own_names, &|path| {
+                args_fit_op(graph, node, ty, path)
+            })
         }
         _ => d,
     })
@@ -155,11 +157,11 @@ fn resolve_op(
         _ => path,
     };
     let (args, kwargs) = (&call.arg_types, kwarg_refs(&call.kwarg_types));
-    let found = match module.declared_op(path) {
+    let resolved = match module.declared_op(path) {
         Some(op) => op::resolve_among(&[op::Candidate { op, form: None }], args, &kwargs),
         None => op::resolve_checked(path, args, &kwargs, checked),
     };
-    match found {
+    match resolved {
         Ok(s) => {
             call.callee = Callee::Op(s);
             Ok(call)
@@ -258,14 +260,18 @@ fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolve
 /// Moves the keyword arguments `names` (`out`, one tensor or several; `values indices`) to `resolved.out` if all are
 /// present. Schemas do not list them.
 fn take_out(resolved: &mut Resolved, names: &str) {
-    let at = |resolved: &Resolved, name: &str| resolved.kwargs.iter().position(|(k, _)| &**k == name);
-    let Some(found) = names.split(' ').map(|n| at(resolved, n)).collect::<Option<Vec<_>>>() else {
+    let position = |resolved: &Resolved, name: &str| resolved.kwargs.iter().position(|(k, _)| &**k == name);
+    let Some(positions) = names
+        .split(' ')
+        .map(|n| position(resolved, n))
+        .collect::<Option<Vec<_>>>()
+    else {
         return;
     };
     let mut out = vec![];
-    for &i in &found {
+    for &i in &positions {
         match (&resolved.kwargs[i].1, &resolved.kwarg_types[i].1) {
-            (Val::None, _) if found.len() == 1 => {}
+            (Val::None, _) if positions.len() == 1 => {}
             (Val::Leaf(o), t @ (Val::Leaf(_) | Val::Unknown)) => out.push((o.clone(), t.clone())),
             (v, Val::List(types) | Val::Tuple(types)) => {
                 for (v, t) in v.items().unwrap_or_default().iter().zip(types) {
@@ -279,8 +285,8 @@ fn take_out(resolved: &mut Resolved, names: &str) {
         }
     }
     resolved.out = out;
-    let mut keep = (0..resolved.kwargs.len()).map(|i| !found.contains(&i));
+    let mut keep = (0..resolved.kwargs.len()).map(|i| !positions.contains(&i));
     resolved.kwargs.retain(|_| keep.next() == Some(true));
-    let mut keep = (0..resolved.kwarg_types.len()).map(|i| !found.contains(&i));
+    let mut keep = (0..resolved.kwarg_types.len()).map(|i| !positions.contains(&i));
     resolved.kwarg_types.retain(|_| keep.next() == Some(true));
 }

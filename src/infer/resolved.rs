@@ -98,18 +98,18 @@ impl Resolved {
     /// type `Any`.
     pub fn call(&self) -> Option<Call<Operand>> {
         let Callee::Op(s) = &self.callee else { return None };
-        let expanded = |apart: bool| {
+        let expanded = |split: bool| {
             let args: Vec<_> = self
                 .args
                 .iter()
                 .zip(&self.arg_types)
-                .map(|(a, t)| expand_operand(a, t, apart))
+                .map(|(a, t)| expand_operand(a, t, split))
                 .collect();
             let kwargs: Vec<_> = self
                 .kwargs
                 .iter()
                 .zip(&self.kwarg_types)
-                .map(|((k, a), (_, t))| (k.clone(), expand_operand(a, t, apart)))
+                .map(|((k, a), (_, t))| (k.clone(), expand_operand(a, t, split)))
                 .collect();
             s.apply(&args, &kwarg_refs(&kwargs))
         };
@@ -154,26 +154,26 @@ pub fn is_value<T>(v: &Val<T>) -> bool {
     }
 }
 
-/// Replaces operands by their known values and, if `apart`, lists of tensors by lists of their items.
-fn expand_operand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
-    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand_operand(v, t, apart)).collect();
+/// Replaces operands by their known values and, if `split`, lists of tensors by lists of their items.
+fn expand_operand(arg: &Val<Operand>, ty: &Type, split: bool) -> Val<Operand> {
+    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand_operand(v, t, split)).collect();
     match (arg, ty) {
-        (Val::Leaf(o), t) => expand_leaf(o, t, apart),
+        (Val::Leaf(o), t) => expand_leaf(o, t, split),
         (Val::List(v), Val::List(t)) => Val::List(seq(v, t)),
         (Val::Tuple(v), Val::Tuple(t)) => Val::Tuple(seq(v, t)),
         (Val::Dict(v), Val::Dict(t)) => Val::Dict(
             v.iter()
                 .zip(t)
-                .map(|((k, v), (_, t))| (k.clone(), expand_operand(v, t, apart)))
+                .map(|((k, v), (_, t))| (k.clone(), expand_operand(v, t, split)))
                 .collect(),
         ),
-        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], apart)))),
-        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], apart)))),
+        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], split)))),
+        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand_operand(&v[i], &t[i], split)))),
         _ => arg.clone(),
     }
 }
 
-fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
+fn expand_leaf(o: &Operand, ty: &Type, split: bool) -> Val<Operand> {
     if is_value(ty) {
         return ty.map(|_| unreachable!("a value contains no tensors"));
     }
@@ -185,12 +185,12 @@ fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
     let items = |v: &[Type]| -> Option<Vec<Val<Operand>>> {
         v.iter()
             .enumerate()
-            .map(|(i, t)| item(i).map(|o| expand_leaf(&o, t, apart)))
+            .map(|(i, t)| item(i).map(|o| expand_leaf(&o, t, split)))
             .collect()
     };
     match ty {
-        Val::List(v) if apart => items(v).map(Val::List),
-        Val::Tuple(v) if apart => items(v).map(Val::Tuple),
+        Val::List(v) if split => items(v).map(Val::List),
+        Val::Tuple(v) if split => items(v).map(Val::Tuple),
         _ => None,
     }
     .unwrap_or_else(|| Val::Leaf(o.clone()))

@@ -20,10 +20,10 @@ pub struct EquationOrigin {
 }
 
 impl EquationOrigin {
-    /// The demand `what` of node `n`.
-    pub fn new(graph: &Graph, n: NodeId, what: impl Into<String>) -> EquationOrigin {
+    /// The demand `demand` of node `n`.
+    pub fn new(graph: &Graph, n: NodeId, demand: impl Into<String>) -> EquationOrigin {
         EquationOrigin {
-            what: what.into(),
+            what: demand.into(),
             node: graph[n].name().to_string(),
             span: graph[n].meta.span,
         }
@@ -115,10 +115,10 @@ impl Solver {
         if left == right || left == Dim::Unknown || right == Dim::Unknown {
             return Ok(());
         }
-        let contradiction = |s: &Solver, why: Option<String>| Contradiction {
+        let contradiction = |s: &Solver, reason: Option<String>| Contradiction {
             left: left.clone(),
             right: right.clone(),
-            why,
+            why: reason,
             because: s.causes_of(a, b),
         };
         let diff = left.sub(&right);
@@ -131,7 +131,7 @@ impl Solver {
                 .and_then(|r| (r.checked_rem(coef)? == 0).then(|| r / coef))
                 .ok_or_else(|| format!("no integer `{v}` makes {left} equal to {right}"))
                 .and_then(|value| self.out_of_range(v, value).map_or(Ok(value), Err));
-            let value = value.map_err(|why| contradiction(self, Some(why)))?;
+            let value = value.map_err(|reason| contradiction(self, Some(reason)))?;
             self.bind(v.into(), Dim::Const(value), origin);
             return Ok(());
         }
@@ -235,9 +235,9 @@ pub(super) fn label_causes(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, Equat
 }
 
 fn mentions_var(d: &Dim, var: &str) -> bool {
-    let mut found = false;
-    d.visit_vars(&mut |v| found |= v == var);
-    found
+    let mut mentioned = false;
+    d.visit_vars(&mut |v| mentioned |= v == var);
+    mentioned
 }
 
 #[cfg(test)]

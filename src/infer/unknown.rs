@@ -37,19 +37,19 @@ pub(super) fn suggest_names(
     graph: &Graph,
     n: NodeId,
     d: Diagnostic,
-    own: &NameIndex<'_>,
+    own_names: &NameIndex<'_>,
     fits: &dyn Fn(&str) -> bool,
 ) -> Diagnostic {
     let node = &graph[n];
     if node.op() == Opcode::CallModule {
         return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
-            Some(near) => d.help(format!("there is a module with a similar name: `{near}`")),
+            Some(similar) => d.help(format!("there is a module with a similar name: `{similar}`")),
             None => declare_module(d, graph, n),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-    if let Some(why) = meant::why_outside(&path) {
-        return d.note(format!("fxc does not support it: {why}"));
+    if let Some(reason) = meant::why_outside(&path) {
+        return d.note(format!("fxc does not support it: {reason}"));
     }
     if let Some(help) = meant::how_replaced(&path) {
         return d.help(help);
@@ -58,7 +58,7 @@ pub(super) fn suggest_names(
         return write_as_graph(d, op);
     }
     let d = class_help(d, graph, n);
-    let d = match suggest_spelling(graph, n, &path, own, fits) {
+    let d = match suggest_spelling(graph, n, &path, own_names, fits) {
         Some(Meant { shown, why, safe }) => match (graph.text(n).target_span, safe) {
             (Some(s), true) => return d.fix(s, shown, why),
             (Some(s), false) => d.suggest(s, shown, why),
@@ -177,40 +177,40 @@ fn suggest_spelling(
     graph: &Graph,
     n: NodeId,
     path: &str,
-    own: &NameIndex<'_>,
+    own_names: &NameIndex<'_>,
     fits: &dyn Fn(&str) -> bool,
 ) -> Option<Meant> {
     let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
-    let (found, same) = match meant::is_of_own_library(target) {
+    let (spellings, same) = match meant::is_of_own_library(target) {
         true => (vec![], false),
         false => meant::meant_spellings(path, method),
     };
     if !same
         && !method
-        && let Some(near) = own.nearest(target)
+        && let Some(similar) = own_names.nearest(target)
     {
         return Some(Meant {
-            shown: near.to_string(),
+            shown: similar.to_string(),
             why: "this file defines an op with a similar name",
             safe: false,
         });
     }
-    let fitting = found.iter().take(TRIED).find(|s| fits(s)).copied();
-    let near = fitting.or(found.first().copied())?;
-    let shown = match near.strip_prefix("Tensor.") {
+    let fitting = spellings.iter().take(TRIED).find(|s| fits(s)).copied();
+    let similar = fitting.or(spellings.first().copied())?;
+    let shown = match similar.strip_prefix("Tensor.") {
         Some(m) if method => m.to_string(),
-        Some(_) => format!("torch.{near}"),
-        None if target.starts_with("torch.ops.") && near.starts_with("aten.") => format!("torch.ops.{near}"),
-        None => near.to_string(),
+        Some(_) => format!("torch.{similar}"),
+        None if target.starts_with("torch.ops.") && similar.starts_with("aten.") => format!("torch.ops.{similar}"),
+        None => similar.to_string(),
     };
-    let why = match (same, near.starts_with("Tensor.") && !method) {
+    let reason = match (same, similar.starts_with("Tensor.") && !method) {
         (true, true) => "it is a tensor method: use `call_method`, or this path",
         (true, false) => "use torch's name for the op",
         (false, _) => "there is an op with a similar name",
     };
     Some(Meant {
         shown,
-        why,
+        why: reason,
         safe: same && fitting.is_some(),
     })
 }
@@ -245,10 +245,10 @@ impl<'m> Unknowns<'m> {
         let span = graph.target_span(n);
         let place = place_note(graph, n);
         if !self.by_spelling.contains_key(&d.title) {
-            let own = self.own.get_or_init(|| own_names(module));
+            let own_index = self.own.get_or_init(|| own_names(module));
             let title = d.title.clone();
             let unknown = Unknown {
-                diagnostic: suggest_names(module, graph, n, d.clone(), own, fits),
+                diagnostic: suggest_names(module, graph, n, d.clone(), own_index, fits),
                 spans: vec![],
                 places: vec![],
             };
@@ -289,14 +289,14 @@ pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError
     let parameters = modules::constructor_params(&decl.class).unwrap_or_default();
     let place = e.param.as_deref().and_then(|p| {
         let index = parameters.iter().position(|(n, _)| *n == p);
-        decl.argument_place(p, index).map(|found| (p, found))
+        decl.argument_place(p, index).map(|spans| (p, spans))
     });
     let mut d = Diagnostic::new(e.code, e.title);
     d = match place {
         Some((p, (Some(keyword), _))) if !parameters.iter().any(|(n, _)| *n == p) => {
             let d = d.at(keyword, "");
             match nearest(p, parameters.iter().map(|(n, _)| *n)) {
-                Some(near) => d.suggest(keyword, near, "there is a parameter with a similar name"),
+                Some(similar) => d.suggest(keyword, similar, "there is a parameter with a similar name"),
                 None => d,
             }
         }
@@ -313,15 +313,17 @@ pub(super) fn declaration_error(module: &GraphModule, name: &str, e: op::OpError
 
 /// Adds suggestions for an unknown class.
 fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
-    let own = "trace a custom class into a graph: `tools/torch2fxir.py` does this for a whole model";
-    let (Some(near), Some(span)) = (meant::class_meant(class), span) else {
-        return d.help(own);
+    let custom_help = "trace a custom class into a graph: `tools/torch2fxir.py` does this for a whole model";
+    let (Some(similar), Some(span)) = (meant::class_meant(class), span) else {
+        return d.help(custom_help);
     };
     let same = |a: &str, b: &str| crate::diag::nearest::fold_name(a) == crate::diag::nearest::fold_name(b);
     let base = class.rsplit('.').next().unwrap_or(class);
-    match same(base, near) {
-        true => d.fix(span, near, "use torch's name for the class"),
-        false => d.suggest(span, near, "there is a class with a similar name").help(own),
+    match same(base, similar) {
+        true => d.fix(span, similar, "use torch's name for the class"),
+        false => d
+            .suggest(span, similar, "there is a class with a similar name")
+            .help(custom_help),
     }
 }
 

@@ -45,11 +45,11 @@ pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diag
         }
     }
     let mut out = module.clone();
-    let own = module
+    let expanded = module
         .graphs
         .keys()
         .filter_map(|k| Some((k.clone(), w.written.remove(k)?)));
-    out.graphs = own.collect();
+    out.graphs = expanded.collect();
     let mut copies: Vec<_> = w.written.into_iter().collect();
     copies.sort_by(|a, b| a.0.cmp(&b.0));
     out.graphs.extend(copies);

@@ -90,8 +90,8 @@ impl Interpreter<'_> {
             Operand::Node(i) => frame.fetch_arg(n, &Val::Leaf(*i)),
             Operand::Item(i, path) => {
                 let mut v = frame.fetch_arg(n, &Val::Leaf(*i))?;
-                for &at in path {
-                    v = v.items().and_then(|x| x.get(at)).cloned().unwrap_or(Val::Unknown);
+                for &i in path {
+                    v = v.items().and_then(|x| x.get(i)).cloned().unwrap_or(Val::Unknown);
                 }
                 Ok(v)
             }

@@ -128,7 +128,7 @@ impl TensorCell {
         let (from, to) = (self.tensor.dtype().size() as i64, tensor.dtype().size() as i64);
         let fits = |x: &i64| x * from % to == 0;
         let (last, outer) = self.strides.split_last().map_or((1, &[][..]), |(l, o)| (*l, o));
-        let refuse = |why: String| Err(OpError::shape(format!("{why} (different element sizes)")));
+        let refuse = |reason: String| Err(OpError::shape(format!("{reason} (different element sizes)")));
         if from != to && last != 1 && tensor.numel() > 0 {
             return refuse(format!(
                 "self.stride(-1) must be 1 to view {} as {}",
@@ -182,12 +182,12 @@ impl TensorCell {
             IndexMap::Strided { .. } => None,
             IndexMap::Affine(map) => {
                 let (offset, mut strides) = compose_affine(map, self.offset, &self.strides, view.shape.len());
-                let mut kept = vec![false; view.shape.len()];
-                map.iter().flat_map(|x| &x.terms).for_each(|&(d, _)| kept[d] = true);
+                let mut used = vec![false; view.shape.len()];
+                map.iter().flat_map(|x| &x.terms).for_each(|&(d, _)| used[d] = true);
                 // As in torch, the stride of a new dim of size one spans the dims inside it.
                 let mut step = 1;
                 for (d, &n) in view.shape.iter().enumerate().rev() {
-                    if !kept[d] && n == 1 {
+                    if !used[d] && n == 1 {
                         strides[d] = step;
                     }
                     step = strides[d].saturating_mul(n.max(1) as i64);
@@ -242,9 +242,9 @@ impl TensorCell {
     /// memory, only the changed ones are stored. Otherwise such a write is an error if torch detects it.
     pub fn write(&self, value: &Tensor, shared: bool) -> OpResult<TensorCell> {
         let shape = self.tensor.shape();
-        let (dims, at) = (value.ty().shape.unwrap_or_default(), self.layout());
-        let shares = may_share(&dims, &at.strides);
-        if shares && !shared && is_expanded(&dims, &at.strides) {
+        let (dims, layout) = (value.ty().shape.unwrap_or_default(), self.layout());
+        let shares = may_share(&dims, &layout.strides);
+        if shares && !shared && is_expanded(&dims, &layout.strides) {
             return Err(expanded_write_error());
         }
         let mut storage = self.storage.borrow_mut();

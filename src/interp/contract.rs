@@ -119,8 +119,8 @@ fn eval_matrix_product<T: Accumulator>(
     v.iter_mut().for_each(|x| *x = x.scale(p.alpha));
     if let Some(bias) = bias.filter(|_| p.beta != 0.0) {
         let addend = T::read_elements(bias);
-        let at = broadcast_positions(bias.shape(), shape);
-        for (x, i) in v.iter_mut().zip(at) {
+        let positions = broadcast_positions(bias.shape(), shape);
+        for (x, i) in v.iter_mut().zip(positions) {
             *x = x.add(addend[i].scale(p.beta));
         }
     }
@@ -163,25 +163,25 @@ fn eval_convolution<T: Accumulator>(
 /// For every element of `shape`, the position of the element of `operand` that broadcasts to it.
 fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
     let lead = shape.len().saturating_sub(operand.len());
-    let own = crate::tensor::contiguous_strides(operand);
+    let dense = crate::tensor::contiguous_strides(operand);
     let stride = |d: usize| match d.checked_sub(lead) {
-        Some(i) if operand[i] != 1 => own[i],
+        Some(i) if operand[i] != 1 => dense[i],
         _ => 0,
     };
     let strides: Vec<usize> = (0..shape.len()).map(stride).collect();
     let count = shape.iter().product();
     let mut index = vec![0; shape.len()];
     let mut out = Vec::with_capacity(count);
-    let mut at = 0;
+    let mut position = 0;
     for _ in 0..count {
-        out.push(at);
+        out.push(position);
         for d in (0..shape.len()).rev() {
             index[d] += 1;
-            at += strides[d];
+            position += strides[d];
             if index[d] < shape[d] {
                 break;
             }
-            at -= strides[d] * index[d];
+            position -= strides[d] * index[d];
             index[d] = 0;
         }
     }
@@ -189,19 +189,25 @@ fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
 }
 
 /// Batched `a @ b` with a result of `shape`, `[…, m, n]`.
-fn batched_matmul<T: Accumulator>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]) -> OpResult<Vec<T>> {
+fn batched_matmul<T: Accumulator>(
+    a: &Tensor,
+    a_transposed: bool,
+    b: &Tensor,
+    b_transposed: bool,
+    shape: &[usize],
+) -> OpResult<Vec<T>> {
     let (ra, rb) = (a.rank(), b.rank());
     if ra < 2 || rb < 2 || shape.len() < 2 {
         return Err(OpError::shape("a matrix product needs matrices"));
     }
     let (m, n) = (shape[shape.len() - 2], shape[shape.len() - 1]);
-    let k = a.shape()[if at { ra - 2 } else { ra - 1 }];
+    let k = a.shape()[if a_transposed { ra - 2 } else { ra - 1 }];
     let batch = &shape[..shape.len() - 2];
     let pa = broadcast_positions(&a.shape()[..ra - 2], batch);
     let pb = broadcast_positions(&b.shape()[..rb - 2], batch);
     let (va, vb) = (T::read_elements(a), T::read_elements(b));
-    let va = if at { transpose_each(&va, k, m) } else { va };
-    let vb = if bt { transpose_each(&vb, n, k) } else { vb };
+    let va = if a_transposed { transpose_each(&va, k, m) } else { va };
+    let vb = if b_transposed { transpose_each(&vb, n, k) } else { vb };
     let mut out = vec![T::default(); shape.iter().product()];
     for (i, (pa, pb)) in pa.into_iter().zip(pb).enumerate() {
         let (x, y) = (&va[pa * m * k..][..m * k], &vb[pb * k * n..][..k * n]);
@@ -244,11 +250,11 @@ struct Geometry<'a> {
 const PATCHES: usize = 2048;
 
 impl Geometry<'_> {
-    /// The input element that the kernel element `tap` reads for result position `at`; `None` in the padding.
-    fn source_index(&self, at: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
+    /// The input element that the kernel element `tap` reads for result position `position`; `None` in the padding.
+    fn source_index(&self, position: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
         let mut pos = 0;
         for d in 0..grid.len() {
-            let p = (at[d] * self.stride[d] + tap[d] * self.dilation[d]).checked_sub(self.padding[d])?;
+            let p = (position[d] * self.stride[d] + tap[d] * self.dilation[d]).checked_sub(self.padding[d])?;
             if p >= grid[d] {
                 return None;
             }
@@ -269,17 +275,18 @@ impl Geometry<'_> {
         let mut out = vec![T::default(); self.n * self.features * places.len()];
         let k = cg * taps.len();
         for chunk in (0..places.len()).step_by(PATCHES) {
-            let here = &places[chunk..places.len().min(chunk + PATCHES)];
+            let positions = &places[chunk..places.len().min(chunk + PATCHES)];
             // The position that each tap reads, for all channels and images; usize::MAX is the padding.
             let reads: Vec<usize> = taps
                 .iter()
                 .flat_map(|t| {
-                    here.iter()
+                    positions
+                        .iter()
                         .map(|p| self.source_index(p, t, self.input).unwrap_or(usize::MAX))
                 })
                 .collect();
-            let mut patches = vec![T::default(); k * here.len()];
-            let mut part = vec![T::default(); fg * here.len()];
+            let mut patches = vec![T::default(); k * positions.len()];
+            let mut part = vec![T::default(); fg * positions.len()];
             for (image, group) in (0..self.n).flat_map(|i| (0..self.groups).map(move |g| (i, g))) {
                 for c in 0..cg {
                     let plane = &x[(image * self.channels + group * cg + c) * size_in..][..size_in];
@@ -288,10 +295,17 @@ impl Geometry<'_> {
                         *o = if r == usize::MAX { T::default() } else { plane[r] };
                     }
                 }
-                T::matrix_product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
-                for (f, row) in part.chunks(here.len()).enumerate() {
+                T::matrix_product(
+                    fg,
+                    k,
+                    positions.len(),
+                    &w[group * fg * k..][..fg * k],
+                    &patches,
+                    &mut part,
+                );
+                for (f, row) in part.chunks(positions.len()).enumerate() {
                     let o = (image * self.features + group * fg + f) * places.len() + chunk;
-                    out[o..o + here.len()].copy_from_slice(row);
+                    out[o..o + positions.len()].copy_from_slice(row);
                 }
             }
         }
@@ -324,9 +338,9 @@ impl Geometry<'_> {
             for f in 0..fg {
                 let plane = &mut out[(image * self.features + group * fg + f) * size_out..][..size_out];
                 let part = &parts[f * lands.len()..][..lands.len()];
-                for (&v, &at) in part.iter().zip(&lands) {
-                    if at != usize::MAX {
-                        plane[at] = plane[at].add(v);
+                for (&v, &land) in part.iter().zip(&lands) {
+                    if land != usize::MAX {
+                        plane[land] = plane[land].add(v);
                     }
                 }
             }

@@ -33,13 +33,13 @@ pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
 pub(super) fn apply_in_draw_order(call: &Call<TensorCell>, in_place: bool) -> Option<OpResult<Val<TensorCell>>> {
     let x = call.args.first()?.as_leaf()?;
     let order = draw_order(&call.map(TensorCell::ty), &x.layout(), in_place)?;
-    let [there, back] = draw_permutations(&order);
+    let [forth, back] = draw_permutations(&order);
     let permuted = |x: &TensorCell, by: &Val<TensorCell>| {
         apply_op(&call_of(OpId::Permute.op(), vec![Val::Leaf(x.clone()), by.clone()]))
     };
     let draw = || {
         let mut turned = call.clone();
-        turned.args[0] = permuted(x, &there)?;
+        turned.args[0] = permuted(x, &forth)?;
         apply_op(&turned)?.try_map(&mut |c: &TensorCell| permuted(c, &back))
     };
     Some(draw())
@@ -115,20 +115,20 @@ fn eval_host(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> OpR
 }
 
 /// Stores the results of a call in the memory layout that torch gives them.
-fn place_results(call: &Call<TensorCell>, types: &Call<TensorType>, made: Val<Tensor>) -> OpResult<Val<TensorCell>> {
-    if let Val::Leaf(t) = made {
+fn place_results(call: &Call<TensorCell>, types: &Call<TensorType>, results: Val<Tensor>) -> OpResult<Val<TensorCell>> {
+    if let Val::Leaf(t) = results {
         return place_result(call, types, t);
     }
-    let at = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
-    let found = layout::of_results(types, &at);
-    Ok(made.map(|t| TensorCell::laid_out(t.clone(), found.as_ref().filter(|l| l.strides.len() == t.rank()))))
+    let layout_of = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
+    let layout = layout::of_results(types, &layout_of);
+    Ok(results.map(|t| TensorCell::laid_out(t.clone(), layout.as_ref().filter(|l| l.strides.len() == t.rank()))))
 }
 
 /// Stores a result of a call in the memory layout that torch gives it.
 fn place_result(call: &Call<TensorCell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<TensorCell>> {
-    let at = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
-    let found: Option<Layout> = layout::of_result(types, &t.ty(), &at);
-    Ok(Val::Leaf(TensorCell::laid_out(t, found.as_ref())))
+    let layout_of = |i: usize| call.args[i].as_leaf().map(TensorCell::layout);
+    let layout: Option<Layout> = layout::of_result(types, &t.ty(), &layout_of);
+    Ok(Val::Leaf(TensorCell::laid_out(t, layout.as_ref())))
 }
 
 /// `as_strided_scatter` and its like: copies the operand's storage, writes to the copy, and returns the operand's view

@@ -29,14 +29,14 @@ pub type Hooked = Result<Option<RuntimeValue>, Diagnostic>;
 /// computation. [`RunningNode::call`] runs the node with other arguments.
 pub trait Hooks {
     /// Called before a node runs. The default calls the method of the node's opcode.
-    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
-        match at.node().op() {
-            Opcode::Placeholder => self.placeholder(at),
-            Opcode::GetAttr => self.get_attr(at),
-            Opcode::CallFunction => self.call_function(at),
-            Opcode::CallMethod => self.call_method(at),
-            Opcode::CallModule => self.call_module(at),
-            Opcode::Output => self.output(at),
+    fn run_node(&mut self, node: RunningNode<'_>) -> Hooked {
+        match node.node().op() {
+            Opcode::Placeholder => self.placeholder(node),
+            Opcode::GetAttr => self.get_attr(node),
+            Opcode::CallFunction => self.call_function(node),
+            Opcode::CallMethod => self.call_method(node),
+            Opcode::CallModule => self.call_module(node),
+            Opcode::Output => self.output(node),
         }
     }
 
@@ -143,9 +143,9 @@ pub fn call_target(
     graph.set_output(Val::Leaf(n));
     // A name that no graph of the module can have, so that it shadows none.
     const NAME: &str = "<call>";
-    let mut one = module.lift(NAME, graph);
-    one.graphs.move_index(0, one.graphs.len() - 1);
-    let mut interpreter = Interpreter::new(&one);
+    let mut wrapper = module.lift(NAME, graph);
+    wrapper.graphs.move_index(0, wrapper.graphs.len() - 1);
+    let mut interpreter = Interpreter::new(&wrapper);
     let inputs = inputs
         .into_iter()
         .map(|v| v.map(|t| super::TensorCell::new(t.clone())))

@@ -125,8 +125,8 @@ impl<'m> Interpreter<'m> {
     pub fn run_from(&mut self, inputs: Vec<RuntimeValue>, env: Env) -> Result<RuntimeValue, Diagnostic> {
         struct Given(Env);
         impl Hooks for Given {
-            fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
-                Ok(self.0.get(&at.id).cloned())
+            fn run_node(&mut self, node: RunningNode<'_>) -> Hooked {
+                Ok(self.0.get(&node.id).cloned())
             }
         }
         self.run_with(inputs, &mut Given(env))
@@ -277,14 +277,14 @@ impl<'m> Interpreter<'m> {
         let args = graph[n].args().iter().map(value).collect::<Result<Vec<_>, _>>()?;
         let kwargs = graph[n].kwargs().iter().map(|(k, a)| Ok((k.clone(), value(a)?)));
         let kwargs = kwargs.collect::<Result<Vec<_>, Diagnostic>>()?;
-        let at = RunningNode {
+        let running = RunningNode {
             module: &self.module,
             graph,
             id: n,
             args: &args,
             kwargs: &kwargs,
         };
-        let result = match hooks.run_node(at)? {
+        let result = match hooks.run_node(running)? {
             Some(v) => {
                 if graph[n].op() == Opcode::Placeholder {
                     // Consume the caller's value nevertheless, as torch does.

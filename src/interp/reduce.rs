@@ -9,35 +9,35 @@ use crate::types::{Category, DType};
 
 /// The reduction of `x`.
 pub(super) fn eval_reduction(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
-    let one = |t: Vec<Tensor>| {
+    let single_result = |t: Vec<Tensor>| {
         t.into_iter()
             .next()
             .ok_or_else(|| OpError::value("the expression has no result"))
     };
-    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::from_eval_error)?)?;
-    let kept: Vec<usize> = (0..x.rank())
+    let mapped = single_result(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::from_eval_error)?)?;
+    let reduced_shape: Vec<usize> = (0..x.rank())
         .map(|d| if r.dims.contains(&d) { 1 } else { x.shape()[d] })
         .collect();
-    let own = contiguous_strides(&kept);
+    let dense = contiguous_strides(&reduced_shape);
     let strides: Vec<i64> = (0..x.rank())
-        .map(|d| if r.dims.contains(&d) { 0 } else { own[d] as i64 })
+        .map(|d| if r.dims.contains(&d) { 0 } else { dense[d] as i64 })
         .collect();
     let combined = match r.acc.category() {
-        Category::Bool | Category::Int => reduce_ints(r, &mapped, &strides, kept.iter().product()),
+        Category::Bool | Category::Int => reduce_ints(r, &mapped, &strides, reduced_shape.iter().product()),
         _ if r.combine == Combine::Sum && mapped.dtype() == DType::F64 => {
-            sum_f64(&mapped, &strides, kept.iter().product())
+            sum_f64(&mapped, &strides, reduced_shape.iter().product())
         }
         _ if r.combine == Combine::Prod && r.acc == DType::F32 => {
-            multiply_f32(&mapped, &strides, kept.iter().product())
+            multiply_f32(&mapped, &strides, reduced_shape.iter().product())
         }
-        _ => reduce_floats(r, &mapped, &strides, kept.iter().product()),
+        _ => reduce_floats(r, &mapped, &strides, reduced_shape.iter().product()),
     };
     let shape = r
         .out
         .fixed_shape()
         .ok_or_else(|| OpError::shape("the size of a reduction is unknown"))?;
     let combined = Tensor::from_fn(r.acc, &shape, |i| combined[i]);
-    one(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::from_eval_error)?)
+    single_result(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::from_eval_error)?)
 }
 
 fn reduce_floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {

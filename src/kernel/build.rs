@@ -203,15 +203,15 @@ impl KernelBuilder {
     }
 
     /// An element of a buffer.
-    pub fn load(&mut self, b: Buf, at: impl Into<Index>) -> Value {
+    pub fn load(&mut self, b: Buf, index: impl Into<Index>) -> Value {
         let dtype = self.buffer_dtype(b);
-        self.define_value(Inst::Load(b, at.into(), None), dtype)
+        self.define_value(Inst::Load(b, index.into(), None), dtype)
     }
 
     /// An element of a buffer where all conditions hold, and `other` elsewhere.
-    pub fn load_or(&mut self, b: Buf, at: impl Into<Index>, conds: Vec<Cond>, other: Scalar) -> Value {
+    pub fn load_or(&mut self, b: Buf, index: impl Into<Index>, conds: Vec<Cond>, other: Scalar) -> Value {
         let dtype = self.buffer_dtype(b);
-        self.define_value(Inst::Load(b, at.into(), Some(LoadGuard { conds, other })), dtype)
+        self.define_value(Inst::Load(b, index.into(), Some(LoadGuard { conds, other })), dtype)
     }
 
     /// The i64 `v` as an index in `0..size`.
@@ -266,10 +266,10 @@ impl KernelBuilder {
     }
 
     /// Writes `v`, converted to the buffer's dtype.
-    pub fn store(&mut self, b: Buf, at: impl Into<Index>, v: Value) {
+    pub fn store(&mut self, b: Buf, index: impl Into<Index>, v: Value) {
         let v = self.cast(self.buffer_dtype(b), v);
         self.forget_loads(b);
-        self.push(Stmt::Store(b, at.into(), v));
+        self.push(Stmt::Store(b, index.into(), v));
     }
 
     /// Forgets the known loads of a buffer after a store to it.

@@ -61,9 +61,9 @@ impl Machine<'_, '_> {
                     self.values[v.0 as usize] = x;
                 }
                 Stmt::Store(b, i, v) => {
-                    let at = self.element_index(i);
+                    let index = self.element_index(i);
                     let x = self.get(*v);
-                    x.write(self.buffer_bytes_mut(*b), at);
+                    x.write(self.buffer_bytes_mut(*b), index);
                 }
                 Stmt::Loop(l) => self.run_loop(l),
             }
@@ -187,8 +187,8 @@ impl Machine<'_, '_> {
         let (best, x) = (self.get(r.out[0]), self.get(r.value[0]));
         let Some(op) = r.op.as_binary() else {
             let index = |v: Value, m: &Self| m.get(v).to_i64();
-            let (at, i) = (index(r.out[1], self), index(r.value[1], self));
-            if is_better(r.op, (x, i), (best, at)) {
+            let (best_index, i) = (index(r.out[1], self), index(r.value[1], self));
+            if is_better(r.op, (x, i), (best, best_index)) {
                 self.values[r.out[0].0 as usize] = x;
                 self.values[r.out[1].0 as usize] = Scalar::Int(DType::I64, i);
             }

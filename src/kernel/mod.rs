@@ -362,10 +362,10 @@ impl Kernel {
     pub fn scratch_layout(&self) -> (Vec<usize>, usize) {
         let mut end = 0usize;
         let offsets = self.buffers.iter().map(|b| {
-            let at = end;
+            let offset = end;
             if b.role == BufferRole::Local {
                 end += (b.numel() * b.dtype.size()).next_multiple_of(crate::tensor::ALIGN);
-                at
+                offset
             } else {
                 0
             }

@@ -122,7 +122,7 @@ struct Verifier<'k> {
 
 impl<'k> Verifier<'k> {
     fn check_body(&mut self, body: &'k [Stmt]) -> Checked {
-        let mut here = vec![];
+        let mut defined_here = vec![];
         for s in body {
             match s {
                 Stmt::Let(v, i) => {
@@ -132,26 +132,26 @@ impl<'k> Verifier<'k> {
                         "v{} is not declared as {d}",
                         v.0
                     );
-                    self.define_value(*v, &mut here)?;
+                    self.define_value(*v, &mut defined_here)?;
                     if let Inst::Bounded(_, n, _) = i {
                         self.sizes.insert(*v, *n);
                     }
                 }
                 Stmt::Store(b, i, v) => self.check_store(*b, i, *v)?,
-                Stmt::Loop(l) => self.check_loop(l, &mut here)?,
+                Stmt::Loop(l) => self.check_loop(l, &mut defined_here)?,
             }
         }
-        for v in here {
+        for v in defined_here {
             self.defined[v.0 as usize] = ScopeState::Gone;
         }
         Ok(())
     }
 
-    fn define_value(&mut self, v: Value, here: &mut Vec<Value>) -> Checked {
+    fn define_value(&mut self, v: Value, defined_here: &mut Vec<Value>) -> Checked {
         let state = self.defined.get_mut(v.0 as usize).ok_or("unknown value")?;
         ensure!(*state == ScopeState::Unseen, "v{} is defined twice", v.0);
         *state = ScopeState::Live;
-        here.push(v);
+        defined_here.push(v);
         Ok(())
     }
 

@@ -96,16 +96,16 @@ impl ProgramBuilder<'_> {
 
     /// The buffer of a kernel parameter.
     fn stored_buffer(&mut self, s: Stored) -> BufferId {
-        let (of, shape) = match s {
+        let (value, shape) = match s {
             Stored::Value(v) => return self.buffer(v),
-            Stored::Parts { of, parts, rows } => (of, vec![parts, rows]),
+            Stored::Parts { of: value, parts, rows } => (value, vec![parts, rows]),
         };
-        if let Some(&b) = self.parts_of.get(&of) {
+        if let Some(&b) = self.parts_of.get(&value) {
             return b;
         }
-        let def = self.tir.value(of);
+        let def = self.tir.value(value);
         let dtype = match &def.def {
-            Def::Reduce { how, .. } => how.acc,
+            Def::Reduce { reduction, .. } => reduction.acc,
             _ => def.dtype,
         };
         let id = BufferId(self.program.buffers.len());
@@ -115,7 +115,7 @@ impl ProgramBuilder<'_> {
             shape,
             place: BufferPlace::Arena(0),
         });
-        self.parts_of.insert(of, id);
+        self.parts_of.insert(value, id);
         id
     }
 
@@ -145,7 +145,7 @@ impl ProgramBuilder<'_> {
                 def @ (Def::Contract { args, .. }
                 | Def::Special {
                     args,
-                    how: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
+                    special: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
                 }) => self.emit_contract(v, def, args),
                 _ => {
                     let s = special::kernels::write_kernel(self.tir, v, &stored);
@@ -189,9 +189,9 @@ impl ProgramBuilder<'_> {
     fn explain(&mut self) {
         let report = &mut self.program.fusion;
         report.add_notes(self.tir, self.fusion, &self.kernels);
-        for (contraction, kernel, why) in tail::refused_tails(self.tir, self.fusion, &self.hosts) {
+        for (contraction, kernel, reason) in tail::refused_tails(self.tir, self.fusion, &self.hosts) {
             let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
-            report.note_apart(a, b, why);
+            report.note_apart(a, b, reason);
         }
     }
 
@@ -225,9 +225,13 @@ impl ProgramBuilder<'_> {
             }
             None => (v, Activation::None),
         };
-        let what = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
+        let contract = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
         let out = self.buffer(result);
-        self.program.steps.push(Step::Contract { what, out, tail: None });
+        self.program.steps.push(Step::Contract {
+            contract,
+            out,
+            tail: None,
+        });
         Ok(())
     }
 
@@ -246,8 +250,8 @@ impl ProgramBuilder<'_> {
             self.emit_contract(host, def, &args)?;
             return self.emit_kernel(s);
         }
-        let how = "epilogue on each tile of the result while it is in cache";
-        self.program.fusion.note_together(a, b, how);
+        let note = "epilogue on each tile of the result while it is in cache";
+        self.program.fusion.note_together(a, b, note);
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
         self.emit_contract(host, def, &args)?;
@@ -299,10 +303,10 @@ fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> 
     })
 }
 
-fn internal_error(name: &str, what: &str) -> LowerError {
+fn internal_error(name: &str, problem: &str) -> LowerError {
     let d = Diagnostic::new(
         Code::E0602,
-        format!("the kernel of `{name}` failed verification: {what}"),
+        format!("the kernel of `{name}` failed verification: {problem}"),
     );
     d.help("this is a bug in fxc; please report it with the graph, and run the graph with --interpret meanwhile")
         .into()

@@ -22,7 +22,7 @@ fn is_island_conv(d: &ValueDef) -> bool {
     let conv = matches!(
         &d.def,
         Def::Contract {
-            how: Contraction::Conv(_),
+            contraction: Contraction::Conv(_),
             ..
         }
     );
@@ -52,16 +52,16 @@ fn islands_last(old: &Tir) -> OpResult<Tir> {
         r.relayout_value(ValueId(i as u32))?;
     }
     let (mut new, plain) = (r.new, r.plain);
-    let at = |v: &ValueId| plain[v.0 as usize];
+    let plain_id = |v: &ValueId| plain[v.0 as usize];
     let inputs = old.inputs.iter();
-    new.inputs = inputs.map(|(name, v)| (name.clone(), v.map(at))).collect();
-    new.output = old.output.as_ref().map(|o| o.map(at));
+    new.inputs = inputs.map(|(name, v)| (name.clone(), v.map(plain_id))).collect();
+    new.output = old.output.as_ref().map(|o| o.map(plain_id));
     new.state = old.state.clone();
     new.limits = old.limits;
     new.calls = old.calls.clone();
     for c in &mut new.calls {
-        c.call = c.call.map(at);
-        c.results.iter_mut().for_each(|v| *v = at(v));
+        c.call = c.call.map(plain_id);
+        c.results.iter_mut().for_each(|v| *v = plain_id(v));
     }
     Ok(new)
 }
@@ -82,19 +82,19 @@ fn gains_channels_last(tir: &Tir) -> Vec<bool> {
         if let Def::View { .. } = def.def {
             wants[i] |= read[i] && runs_along_channels(tir, u);
         }
-        let wanted = wants[i];
+        let in_island = wants[i];
         for (position, v) in tir.operands(u).into_iter().enumerate() {
             let arg = tir.value(v);
             let gains = match &def.def {
                 Def::Contract { .. } => is_island_conv(def) && position == 0,
-                Def::Pointwise { .. } => wanted && arg.shape == def.shape,
-                Def::Special { how, .. } => match how {
+                Def::Pointwise { .. } => in_island && arg.shape == def.shape,
+                Def::Special { special, .. } => match special {
                     Special::MaxPool(_) | Special::AvgPool { .. } => true,
-                    Special::Pad { .. } | Special::Concat { .. } => wanted,
+                    Special::Pad { .. } | Special::Concat { .. } => in_island,
                     _ => false,
                 },
                 Def::Reduce { .. } => arg.shape.len() >= 3,
-                Def::View { .. } => wanted,
+                Def::View { .. } => in_island,
                 _ => false,
             };
             wants[v.0 as usize] |= gains;
@@ -220,9 +220,9 @@ impl Relayout<'_> {
             }
             _ if d.shape.len() < 3 => false,
             Def::Pointwise { expr, args } => self.pointwise(v, expr, args)?,
-            Def::Reduce { arg, dims, how } => self.reduce(v, *arg, dims, how)?,
-            Def::Special { args, how } => self.special(v, args, how)?,
-            Def::Contract { args, how } if is_island_conv(d) => self.conv(v, args, how)?,
+            Def::Reduce { arg, dims, reduction } => self.reduce(v, *arg, dims, reduction)?,
+            Def::Special { args, special } => self.special(v, args, special)?,
+            Def::Contract { args, contraction } if is_island_conv(d) => self.conv(v, args, contraction)?,
             _ => false,
         };
         if done { Ok(()) } else { self.keep_layout(v) }
@@ -251,15 +251,15 @@ impl Relayout<'_> {
         let (args, inner) = match def {
             Def::Contract {
                 args,
-                how: Contraction::Conv(_),
+                contraction: Contraction::Conv(_),
             } => (args, false),
             Def::Special {
                 args,
-                how: Special::Recurrent { .. },
+                special: Special::Recurrent { .. },
             } => (args, false),
             Def::Special {
                 args,
-                how: Special::Attention(_),
+                special: Special::Attention(_),
             } => (args, true),
             _ => return Ok(()),
         };

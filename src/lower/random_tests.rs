@@ -109,7 +109,7 @@ fn reduce(t: &mut Tir, combine: Combine, x: ValueId, dims: &[usize], keep: bool)
     let a = same.arg(0, DType::F32);
     same.roots.push(a);
     let out = TensorType::with_fixed_shape(DType::F32, &shape);
-    let how = Reduction {
+    let reduction = Reduction {
         operand: 0,
         dims: dims.to_vec(),
         keepdim: true,
@@ -126,7 +126,7 @@ fn reduce(t: &mut Tir, combine: Combine, x: ValueId, dims: &[usize], keep: bool)
             Def::Reduce {
                 arg: x,
                 dims: dims.to_vec(),
-                how: Arc::new(how),
+                reduction: Arc::new(reduction),
             },
         )
         .unwrap();
@@ -204,8 +204,8 @@ fn evaluate(t: &Tir, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
                     apply(expr, &x)
                 })
                 .collect(),
-            Def::Reduce { arg, how, .. } => {
-                let max = how.combine == Combine::Max;
+            Def::Reduce { arg, reduction, .. } => {
+                let max = reduction.combine == Combine::Max;
                 let mut acc = vec![if max { f64::NEG_INFINITY } else { 0.0 }; n];
                 for (i, &x) in all[arg.0 as usize].iter().enumerate() {
                     let slot = &mut acc[linear(&index(i, &t.value(*arg).shape), &def.shape)];

@@ -108,7 +108,7 @@ fn name_of(path: &str) -> (&str, &str) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EinsumStep {
     /// Indices of the operands: first those of the whole einsum, then the results of earlier steps.
-    pub of: Vec<usize>,
+    pub operands: Vec<usize>,
     /// The step's equation.
     pub equation: String,
     /// Whether the step is a matrix product, that is, sums over a label of both operands.
@@ -146,7 +146,7 @@ pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> 
             labels_text(&result)
         );
         out.push(EinsumStep {
-            of: vec![left.0, right.0],
+            operands: vec![left.0, right.0],
             equation,
             product,
         });
@@ -158,17 +158,17 @@ pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> 
 /// The operand, summed over the labels that only it has.
 fn sum_lone_labels(
     operands: usize,
-    at: usize,
+    index: usize,
     term: &Labels,
     others: &[char],
     out: &mut Vec<EinsumStep>,
 ) -> (usize, Labels) {
     let left = shared_labels(term, others);
     if term.iter().all(|c| others.contains(c)) {
-        return (at, term.clone());
+        return (index, term.clone());
     }
     out.push(EinsumStep {
-        of: vec![at],
+        operands: vec![index],
         equation: format!("{}->{}", labels_text(term), labels_text(&left)),
         product: false,
     });
@@ -268,8 +268,8 @@ mod tests {
             ("i,j,ij->", 3, &["01 i,j->ij", "32 ij,ij-> product"]),
         ] {
             let step = |s: EinsumStep| {
-                let of: String = s.of.iter().map(usize::to_string).collect();
-                format!("{of} {}{}", s.equation, if s.product { " product" } else { "" })
+                let operands: String = s.operands.iter().map(usize::to_string).collect();
+                format!("{operands} {}{}", s.equation, if s.product { " product" } else { "" })
             };
             let steps: Option<Vec<String>> =
                 einsum_steps(equation, operands).map(|s| s.into_iter().map(step).collect());

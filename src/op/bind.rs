@@ -155,10 +155,10 @@ impl Binding {
         args: &[Type],
         kwargs: &[(&str, &Type)],
     ) -> Vec<(usize, BindError)> {
-        let given = self.origins.iter().zip(&self.types).enumerate();
-        let numbers = given.filter_map(|(i, (origin, ty))| {
+        let bound = self.origins.iter().zip(&self.types).enumerate();
+        let numbers = bound.filter_map(|(i, (origin, ty))| {
             let v = match origin {
-                ParamOrigin::Positional(at) => &args[*at],
+                ParamOrigin::Positional(i) => &args[*i],
                 ParamOrigin::Keyword(at) => kwargs[*at].1,
                 ParamOrigin::Rest(_) | ParamOrigin::Default(_) => return None,
             };

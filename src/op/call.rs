@@ -180,7 +180,7 @@ impl<T> Call<T> {
 
     /// The sizes of a list parameter, which may be symbolic.
     pub fn dims(&self, name: &str) -> OpResult<Vec<Dim>> {
-        let one = |v: &Val<T>| match v {
+        let to_dim = |v: &Val<T>| match v {
             Val::Int(d) => Ok(d.clone()),
             Val::Bool(b) => Ok(Dim::Const(*b as i64)),
             Val::Any(_) | Val::Unknown => Ok(Dim::Unknown),
@@ -189,8 +189,8 @@ impl<T> Call<T> {
             _ => Err(self.wrong_argument(name, "a list of ints")),
         };
         match self.get(name) {
-            Val::List(v) | Val::Tuple(v) => v.iter().map(one).collect(),
-            v => one(v).map(|d| vec![d]),
+            Val::List(v) | Val::Tuple(v) => v.iter().map(to_dim).collect(),
+            v => to_dim(v).map(|d| vec![d]),
         }
     }
 
@@ -301,17 +301,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The size that both `a` and `b` must be. Different known sizes are an error with the title `what`.
-    pub fn unify_dims(&mut self, a: &Dim, b: &Dim, what: impl FnOnce() -> String) -> OpResult<Dim> {
+    /// The size that both `a` and `b` must be. Different known sizes are an error with the title `title`.
+    pub fn unify_dims(&mut self, a: &Dim, b: &Dim, title: impl FnOnce() -> String) -> OpResult<Dim> {
         match (a, b) {
             _ if a == b => Ok(a.clone()),
-            (Dim::Const(_), Dim::Const(_)) => Err(OpError::shape(what())),
+            (Dim::Const(_), Dim::Const(_)) => Err(OpError::shape(title())),
             (Dim::Unknown, d) | (d, Dim::Unknown) => Ok(d.clone()),
             _ => {
                 if a.sub(b).as_const().is_some() {
-                    return Err(OpError::shape(what()));
+                    return Err(OpError::shape(title()));
                 }
-                self.equations.push((a.clone(), b.clone(), what()));
+                self.equations.push((a.clone(), b.clone(), title()));
                 Ok(if a.as_const().is_some() { a.clone() } else { b.clone() })
             }
         }
@@ -320,11 +320,11 @@ impl Sizes {
     /// The broadcast of two shapes, with torch's error text.
     pub fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> OpResult<Vec<Dim>> {
         let rank = a.len().max(b.len());
-        let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
+        let aligned = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
         // torch reports the last dim that does not match.
         let mut out = (0..rank)
             .rev()
-            .map(|i| match (at(a, i), at(b, i)) {
+            .map(|i| match (aligned(a, i), aligned(b, i)) {
                 (Some(x), None) | (None, Some(x)) => Ok(x),
                 (Some(Dim::Const(1)), Some(y)) => Ok(y),
                 (Some(x), Some(Dim::Const(1))) => Ok(x),

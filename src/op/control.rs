@@ -53,11 +53,11 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     })
 }
 
-fn wrong_argument<T: Clone>(call: &Call<T>, name: &str, wanted: &str) -> OpError {
-    let (op, given) = (call.op.name, call.get(name).kind_name());
+fn wrong_argument<T: Clone>(call: &Call<T>, name: &str, expected: &str) -> OpError {
+    let (op, found) = (call.op.name, call.get(name).kind_name());
     OpError::arg(
         name,
-        format!("argument `{name}` of `{op}` must be {wanted}, not {given}"),
+        format!("argument `{name}` of `{op}` must be {expected}, not {found}"),
     )
 }
 

@@ -105,18 +105,21 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
             return Ok(op);
         }
     }
-    let (wanted, mut parsed) = read_schema(schema)?;
-    if super::table::is_spelling(wanted) {
-        return Err(OpError::new(Code::E0103, format!("the op `{wanted}` already exists")));
+    let (requested, mut parsed) = read_schema(schema)?;
+    if super::table::is_spelling(requested) {
+        return Err(OpError::new(
+            Code::E0103,
+            format!("the op `{requested}` already exists"),
+        ));
     }
     check_parameters(&parsed)?;
     let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
-    let mut name = wanted;
+    let mut name = requested;
     for i in 2.. {
         if !table.by_path.contains_key(name) {
             break;
         }
-        name = leak_text(format!("{wanted}_{i}"));
+        name = leak_text(format!("{requested}_{i}"));
     }
     let text = leak_text(expr.to_string());
     let mut op = pointwise((name, "f(Tensor self) -> Tensor"), DtypeRule::PromoteFloat, text).doc(text);
@@ -141,8 +144,8 @@ fn leak_text(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-fn bad_schema(what: String) -> OpError {
-    let e = OpError::new(Code::E0203, format!("invalid schema: {what}"));
+fn bad_schema(problem: String) -> OpError {
+    let e = OpError::new(Code::E0203, format!("invalid schema: {problem}"));
     e.help("use torch's schema syntax: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`")
 }
 
@@ -198,8 +201,8 @@ fn check_expression(op: &'static Op) -> OpResult<()> {
     };
     let args = op.schema.params.iter().map(|p| arg(&p.ty)).collect();
     instantiate(&Call { op, args }).map(|_| ()).map_err(|e| {
-        let why = e.notes.first().unwrap_or(&e.title).clone();
-        let title = format!("invalid expression for `{}`: {why}", op.name);
+        let problem = e.notes.first().unwrap_or(&e.title).clone();
+        let title = format!("invalid expression for `{}`: {problem}", op.name);
         OpError::new(Code::E0203, title)
     })
 }

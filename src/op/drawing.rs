@@ -6,20 +6,20 @@ use super::facts::DrawOrder;
 use super::layout::Layout;
 use crate::types::{TensorType, Val};
 
-/// The order of dims, outermost first, in which a call draws its numbers; `None` if it is the logical order. `at` is
+/// The order of dims, outermost first, in which a call draws its numbers; `None` if it is the logical order. `layout` is
 /// the layout of the first operand; `in_place` says whether the call writes to it.
-pub fn draw_order(c: &Call<TensorType>, at: &Layout, in_place: bool) -> Option<Vec<usize>> {
+pub fn draw_order(c: &Call<TensorType>, layout: &Layout, in_place: bool) -> Option<Vec<usize>> {
     match c.op.facts.draws {
         DrawOrder::OfOperand => {}
         DrawOrder::InPlace if in_place => {}
         _ => return None,
     }
-    let given = |name: &str| {
+    let number = |name: &str| {
         let v = &c.args[c.op.schema.index_of(name)?];
         v.as_int().map(|i| i as f64).or_else(|| v.as_f64())
     };
-    let order = at.memory_order(c.args.first()?.as_leaf()?.shape.as_deref()?)?;
-    (!c.op.drops_nothing(given)).then_some(order)
+    let order = layout.memory_order(c.args.first()?.as_leaf()?.shape.as_deref()?)?;
+    (!c.op.drops_nothing(number)).then_some(order)
 }
 
 /// The permutations to apply to the first operand and to the result of such a call.

@@ -21,16 +21,16 @@ pub enum Effect {
 const QUIET: [&str; 4] = ["train", "training", "dropout_p", "dropout"];
 
 impl Op {
-    /// The side effect of a call. `given` returns the value of a parameter if it is known; bools are 0 and 1.
-    pub fn effect_where(&self, given: impl Fn(&str) -> Option<f64>) -> Effect {
+    /// The side effect of a call. `value_of` returns the value of a parameter if it is known; bools are 0 and 1.
+    pub fn effect_where(&self, value_of: impl Fn(&str) -> Option<f64>) -> Effect {
         match self.effect {
-            Effect::Random if QUIET.into_iter().any(|p| given(p) == Some(0.0)) => Effect::Pure,
+            Effect::Random if QUIET.into_iter().any(|p| value_of(p) == Some(0.0)) => Effect::Pure,
             e => e,
         }
     }
 
     /// Whether a call is a dropout that drops nothing, in which case torch returns the operand itself.
-    pub fn drops_nothing(&self, given: impl Fn(&str) -> Option<f64>) -> bool {
-        self.facts.dropout && self.effect_where(given) == Effect::Pure
+    pub fn drops_nothing(&self, value_of: impl Fn(&str) -> Option<f64>) -> bool {
+        self.facts.dropout && self.effect_where(value_of) == Effect::Pure
     }
 }

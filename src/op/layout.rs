@@ -105,9 +105,9 @@ impl Layout {
             if shape[d] == Dim::Const(1) {
                 continue;
             }
-            let apart = self.strides[d].sub(&step);
-            if apart != Dim::Const(0) {
-                return apart.as_const().map(|_| false);
+            let difference = self.strides[d].sub(&step);
+            if difference != Dim::Const(0) {
+                return difference.as_const().map(|_| false);
             }
             step = step.mul(&shape[d]);
         }
@@ -134,15 +134,15 @@ impl Layout {
     /// share a place.
     pub fn memory_order(&self, shape: &[Dim]) -> Option<Vec<usize>> {
         let strides = self.known_strides().filter(|s| s.len() == shape.len())?;
-        let one = |d: usize| shape[d] == Dim::Const(1);
-        let mut order: Vec<usize> = (0..shape.len()).filter(|&d| !one(d)).collect();
+        let is_one = |d: usize| shape[d] == Dim::Const(1);
+        let mut order: Vec<usize> = (0..shape.len()).filter(|&d| !is_one(d)).collect();
         let sorted = |order: &[usize]| order.windows(2).all(|w| strides[w[0]] >= strides[w[1]]);
         if order.iter().any(|&d| strides[d] < 1) || sorted(&order) {
             return None;
         }
         order.sort_by_key(|&d| std::cmp::Reverse(strides[d]));
         // A dim of size 1 can go anywhere in the order.
-        Some((0..shape.len()).filter(|&d| one(d)).chain(order).collect())
+        Some((0..shape.len()).filter(|&d| is_one(d)).chain(order).collect())
     }
 
     /// The layout of a view of a tensor of shape `from`; `None` if torch copies here or if the layout is unknown.
@@ -169,18 +169,18 @@ impl Layout {
     fn affine_strides(&self, map: &[DimIndex], shape: &[Dim]) -> (Dim, Vec<Dim>) {
         let mut offset = self.offset.clone();
         let mut strides = vec![Dim::Const(0); shape.len()];
-        let mut kept = vec![false; shape.len()];
+        let mut used = vec![false; shape.len()];
         for (x, s) in map.iter().zip(&self.strides) {
             offset = offset.add(&x.offset.mul(s));
             for &(d, c) in &x.terms {
                 strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
-                kept[d] = true;
+                used[d] = true;
             }
         }
         // As in torch, the stride of a new dim of size 1 is the extent of the dims inside it.
         let mut step = Dim::Const(1);
         for (d, n) in shape.iter().enumerate().rev() {
-            if !kept[d] && *n == Dim::Const(1) {
+            if !used[d] && *n == Dim::Const(1) {
                 strides[d] = step;
             }
             step = strides[d].mul(n);
@@ -253,13 +253,15 @@ pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<
 /// The layout of a pointwise result of shape `out`, as `TensorIterator` chooses it: dims are ordered as in the
 /// operands, and the first operand whose strides decide wins. `None` if the order depends on sizes.
 pub fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
-    let whole = |(shape, at): &(&[Dim], &Layout)| *shape == out && at.is_contiguous(shape) == Some(true);
-    if operands.iter().all(|o| whole(o) || o.0.is_empty()) {
+    let fills_result = |(shape, layout): &(&[Dim], &Layout)| *shape == out && layout.is_contiguous(shape) == Some(true);
+    if operands.iter().all(|o| fills_result(o) || o.0.is_empty()) {
         return Some(Layout::contiguous(out));
     }
     let sizes = fixed_sizes(out)?;
-    if let Some((_, first)) = operands.first().filter(|(s, at)| *s == out && is_dense(s, at))
-        && operands.iter().all(|(s, at)| *s == out && at.strides == first.strides)
+    if let Some((_, first)) = operands.first().filter(|(s, layout)| *s == out && is_dense(s, layout))
+        && operands
+            .iter()
+            .all(|(s, layout)| *s == out && layout.strides == first.strides)
     {
         return Some(Layout::from_dense_strides(out, first.strides.clone()));
     }
@@ -277,22 +279,22 @@ pub fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<L
     Some(Layout::from_dense_strides(out, strides))
 }
 
-fn is_dense(shape: &[Dim], at: &Layout) -> bool {
+fn is_dense(shape: &[Dim], layout: &Layout) -> bool {
     let moved = Layout {
         offset: Dim::Const(0),
-        ..at.clone()
+        ..layout.clone()
     };
     moved.dense_order(shape).is_some()
 }
 
 /// An operand's strides along the dims of the result; 0 where it is broadcast.
-fn aligned_strides(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
+fn aligned_strides(out: &[Dim], (shape, layout): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
     let lead = out
         .len()
         .checked_sub(shape.len())
-        .filter(|_| at.strides.len() == shape.len())?;
+        .filter(|_| layout.strides.len() == shape.len())?;
     let mut row = vec![0; out.len()];
-    for (d, (n, s)) in shape.iter().zip(at.known_strides()?).enumerate() {
+    for (d, (n, s)) in shape.iter().zip(layout.known_strides()?).enumerate() {
         let broadcast = *n == Dim::Const(1) && out[lead + d] != Dim::Const(1);
         row[lead + d] = if broadcast { 0 } else { s };
     }
@@ -318,12 +320,12 @@ fn iteration_order(sizes: &[usize], rows: &[Vec<i64>]) -> Vec<usize> {
     };
     let mut order: Vec<usize> = (0..sizes.len()).rev().collect();
     for i in 1..order.len() {
-        let mut at = i;
+        let mut position = i;
         for before in (0..i).rev() {
-            match compare(order[before], order[at]) {
+            match compare(order[before], order[position]) {
                 1 => {
-                    order.swap(before, at);
-                    at = before;
+                    order.swap(before, position);
+                    position = before;
                 }
                 -1 => break,
                 _ => {}

@@ -9,22 +9,22 @@ pub fn find(name: &str) -> Vec<&'static Op> {
     let name = full_path(name);
     let writing = outs::writing_overload(&name).filter(|_| !table::is_spelling(&name));
     let path = canonical_path(writing.map_or(&name, |w| w.packet), false);
-    let mut found: Vec<&Op> = registry::candidates(&path).iter().map(|c| c.op).collect();
+    let mut ops: Vec<&Op> = registry::candidates(&path).iter().map(|c| c.op).collect();
     // A private path that maps to a public name may also be a spelling of its own, with other parameters.
-    found.extend(
+    ops.extend(
         all()
             .iter()
             .filter(|op| op.forms.iter().any(|f| f.paths().any(|p| p == name))),
     );
     if !path.contains('.') || path.starts_with("torch.nn.") {
         let class = path.rsplit('.').next().unwrap_or(&path);
-        found.extend(all().iter().filter(|op| has_class(op, class)));
+        ops.extend(all().iter().filter(|op| has_class(op, class)));
     }
     if !path.contains('.') {
-        found.extend(all().iter().filter(|op| last_names(op).any(|n| n == path)));
+        ops.extend(all().iter().filter(|op| last_names(op).any(|n| n == path)));
     }
     let mut rows: Vec<&Op> = vec![];
-    for op in found {
+    for op in ops {
         if !rows.contains(&op) {
             rows.push(op);
         }

@@ -124,7 +124,7 @@ pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
             .get(&fold_name(base))
             .filter(|_| !fold_name(base).is_empty())
     };
-    let (found, same) = match named(p.base) {
+    let (spellings, same_base) = match named(p.base) {
         Some(list) => (list, true),
         None => {
             let family = index.families.get(p.family).and_then(|names| names.nearest(p.base));
@@ -134,10 +134,10 @@ pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
             }
         }
     };
-    let mut found = found.clone();
-    found.retain(|s| !method || s.starts_with("Tensor."));
-    found.sort_by_key(|s| spelling_rank(split_name(s), p, s));
-    (found, same)
+    let mut spellings = spellings.clone();
+    spellings.retain(|s| !method || s.starts_with("Tensor."));
+    spellings.sort_by_key(|s| spelling_rank(split_name(s), p, s));
+    (spellings, same_base)
 }
 
 /// Whether a name belongs to a dispatcher library that the table does not know: `torch.ops.mylib.relu`, `mylib::relu`.
@@ -156,22 +156,22 @@ pub fn is_of_own_library(target: &str) -> bool {
 }
 
 /// Sort key for spellings with the same base: how far each is from the name as written.
-fn spelling_rank<'s>(c: NameParts<'_>, wanted: NameParts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
+fn spelling_rank<'s>(c: NameParts<'_>, written: NameParts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
     let in_place = |b: &str| b.ends_with('_') && !b.starts_with('_');
-    let family = match c.family == wanted.family {
+    let family = match c.family == written.family {
         true => 0,
         false => 1 + ORDER.iter().position(|f| *f == c.family).unwrap_or(ORDER.len()),
     };
-    let overload = match (c.overload, wanted.overload) {
+    let overload = match (c.overload, written.overload) {
         (a, b) if a == b => 0,
         (Some(a), Some(b)) if nearest(b, [a]).is_some() => 1,
         (None | Some("default"), _) => 2,
         _ => 3,
     };
     (
-        in_place(c.base) != in_place(wanted.base),
+        in_place(c.base) != in_place(written.base),
         family,
-        c.base != wanted.base,
+        c.base != written.base,
         overload,
         s,
     )
@@ -209,7 +209,7 @@ pub fn why_outside(path: &str) -> Option<&'static str> {
     let p = split_name(&path);
     let list = super::outside::OUTSIDE.iter();
     list.filter(|(_, names)| names.iter().any(|n| is_named(p, n)))
-        .map(|(why, _)| *why)
+        .map(|(reason, _)| *reason)
         .next()
 }
 

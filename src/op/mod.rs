@@ -324,11 +324,11 @@ impl Op {
         self
     }
 
-    /// Whether a call returns its first operand itself. `out` is the type of the result, `at` the layout of the
+    /// Whether a call returns its first operand itself. `out` is the type of the result, `layout` the layout of the
     /// operand.
-    pub fn gives_operand(&self, call: &Call<TensorType>, out: &Type, at: Option<&layout::Layout>) -> bool {
-        let rule = self.same_object.zip(at);
-        call.args.first() == Some(out) && rule.is_some_and(|(rule, at)| rule(call, at))
+    pub fn gives_operand(&self, call: &Call<TensorType>, out: &Type, layout: Option<&layout::Layout>) -> bool {
+        let rule = self.same_object.zip(layout);
+        call.args.first() == Some(out) && rule.is_some_and(|(rule, layout)| rule(call, layout))
     }
 
     /// Declares that the first two operands may be swapped.

@@ -26,9 +26,9 @@ const SETS: &[(&[u32], &str)] = &[
     (&[0b10, 0b100, 0b110], "where"),
 ];
 
-/// Whether torch accepts numbers for the tensor parameters in the set `given` (bit `i` is parameter `i`) of the
+/// Whether torch accepts numbers for the tensor parameters in the set `numbers` (bit `i` is parameter `i`) of the
 /// spelling `path`. Python operators and ops that are not torch's accept numbers wherever the row does.
-pub(super) fn allows_numbers(path: &str, given: u32) -> bool {
+pub(super) fn allows_numbers(path: &str, numbers: u32) -> bool {
     let (family, rest) = path.split_once('.').unwrap_or(("", path));
     let name = match (family, rest.strip_prefix("special.")) {
         ("aten", _) => rest.split('.').next().unwrap_or(rest).to_string(),
@@ -36,7 +36,7 @@ pub(super) fn allows_numbers(path: &str, given: u32) -> bool {
         ("torch" | "Tensor", _) => rest.rsplit('.').next().unwrap_or(rest).to_string(),
         _ => return true,
     };
-    if given == 0 || name.ends_with("__") {
+    if numbers == 0 || name.ends_with("__") {
         return true;
     }
     let name = name.strip_suffix('_').unwrap_or(&name);
@@ -45,7 +45,7 @@ pub(super) fn allows_numbers(path: &str, given: u32) -> bool {
         .iter()
         .find(|(_, names)| listed(names))
         .map_or(&[][..], |(sets, _)| sets);
-    listed(ANY) || sets.iter().any(|set| given & !set == 0)
+    listed(ANY) || sets.iter().any(|set| numbers & !set == 0)
 }
 
 #[cfg(test)]

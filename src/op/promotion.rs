@@ -116,8 +116,8 @@ fn no_promotion(call: &Call<TensorType>, operands: &[Promotion]) -> OpError {
     )
 }
 
-pub(super) fn refused_operands(call: &Call<TensorType>, why: String) -> OpError {
-    OpError::dtype(format!("invalid operands for `{}`: {why}", call.op.name))
+pub(super) fn refused_operands(call: &Call<TensorType>, reason: String) -> OpError {
+    OpError::dtype(format!("invalid operands for `{}`: {reason}", call.op.name))
 }
 
 /// torch's error for a kernel that does not support a dtype.

@@ -33,8 +33,8 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         if let Some(m) = t.strip_prefix(private) {
             // Some of the private functions have other parameters.
             let public = format!("{public}{m}");
-            let own = is_spelling(t) && (private == "torch._C._nn." || !is_spelling(&public));
-            return if own { t.to_string() } else { public };
+            let keeps_path = is_spelling(t) && (private == "torch._C._nn." || !is_spelling(&public));
+            return if keeps_path { t.to_string() } else { public };
         }
     }
     t.to_string()
@@ -62,10 +62,10 @@ fn table_candidates(path: &str) -> impl Iterator<Item = Candidate> {
 
 /// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
 pub fn candidates(path: &str) -> Vec<Candidate> {
-    let own: Vec<Candidate> = table_candidates(path).chain(registered_candidate(path)).collect();
-    match imported_path(path).filter(|_| own.is_empty()) {
+    let candidates: Vec<Candidate> = table_candidates(path).chain(registered_candidate(path)).collect();
+    match imported_path(path).filter(|_| candidates.is_empty()) {
         Some(full) => table_candidates(&full).collect(),
-        None => own,
+        None => candidates,
     }
 }
 
@@ -131,8 +131,8 @@ impl Spelling {
 
     /// The origin of the value of the row's parameter `name`.
     pub fn origin(&self, name: &str) -> Option<&ParamOrigin> {
-        let at = self.op.schema.index_of(name)?;
-        self.binding.origins().get(*self.params.get(at)?.as_ref().ok()?)
+        let index = self.op.schema.index_of(name)?;
+        self.binding.origins().get(*self.params.get(index)?.as_ref().ok()?)
     }
 
     /// Returns an error if the arguments, with which the spelling was resolved, violate torch's demands beyond their
@@ -219,8 +219,8 @@ impl Candidate {
 /// The reduction that a loss's deprecated arguments `size_average` and `reduce` select, if they are given
 /// (`torch.nn._reduction.legacy_get_string`).
 fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
-    let given = |name: &str| schema.index_of(name).map(|i| &bound[i]);
-    modules::legacy_reduction(given("size_average")?.as_int(), given("reduce")?.as_int())
+    let argument = |name: &str| schema.index_of(name).map(|i| &bound[i]);
+    modules::legacy_reduction(argument("size_average")?.as_int(), argument("reduce")?.as_int())
 }
 
 /// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first
@@ -257,12 +257,12 @@ pub fn resolve_checked(
     kwargs: &[(&str, &Type)],
     checked: bool,
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    let found = resolve_path(path, args, kwargs, checked);
+    let resolved = resolve_path(path, args, kwargs, checked);
     match imported_path(path) {
-        Some(full) if found.is_err() && registered_candidate(path).is_none() => {
-            resolve(&full, args, kwargs).map_err(|e| found.err().flatten().or(e))
+        Some(imported) if resolved.is_err() && registered_candidate(path).is_none() => {
+            resolve(&imported, args, kwargs).map_err(|e| resolved.err().flatten().or(e))
         }
-        _ => found,
+        _ => resolved,
     }
 }
 
@@ -276,18 +276,18 @@ fn resolve_path(
         true => &[Fit::Declared, Fit::Lenient, Fit::Checked],
         false => &[Fit::Declared, Fit::Lenient],
     };
-    let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
-    spelling.copies = path.contains("_copy") && found.op.aliases;
-    spelling.named = table::find_spelling(path).map(|p| (p, found.schema()));
+    let (candidate, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
+    spelling.copies = path.contains("_copy") && candidate.op.aliases;
+    spelling.named = table::find_spelling(path).map(|p| (p, candidate.schema()));
     if checked {
         return Ok(spelling);
     }
-    let numbers = spelling.binding.numbers_for_tensors(found.schema(), args, kwargs);
+    let numbers = spelling.binding.numbers_for_tensors(candidate.schema(), args, kwargs);
     let set = numbers
         .iter()
         .fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {
-        Some((_, e)) if !numbers::allows_numbers(path, set) => Err(Some((found, e))),
+        Some((_, e)) if !numbers::allows_numbers(path, set) => Err(Some((candidate, e))),
         _ => Ok(spelling),
     }
 }

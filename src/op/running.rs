@@ -34,15 +34,15 @@ pub struct Functional<T> {
     /// The functional call. The op's own results come first, the new statistics last.
     pub call: Call<T>,
     /// The number of the op's own results.
-    own: usize,
+    results: usize,
 }
 
 /// The functional form of a call that updates running statistics; `None` for other calls.
 pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
     let running = call.op.facts.running?;
     let is_true = |p: &str| {
-        let given = call.op.schema.index_of(p).and_then(|i| call.args.get(i));
-        matches!(given, Some(Val::Bool(true)))
+        let argument = call.op.schema.index_of(p).and_then(|i| call.args.get(i));
+        matches!(argument, Some(Val::Bool(true)))
     };
     let is_tensor = |&p: &usize| matches!(call.args.get(p), Some(Val::Leaf(_)));
     let [statistics @ .., counter] = WRITTEN;
@@ -57,7 +57,7 @@ pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
         }
         Functional {
             call: call_of(tracked.or(verified).unwrap_or(running.form).op(), args),
-            own: running.form.op().schema.results - statistics.len(),
+            results: running.form.op().schema.results - statistics.len(),
         }
     })
 }
@@ -67,7 +67,7 @@ impl<T: Clone> Functional<T> {
     pub fn own_result(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
         match call.op.schema.results {
             1 => results.first().cloned().unwrap_or(Val::Unknown),
-            _ => Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec()),
+            _ => Val::Tuple(results.get(..self.results).unwrap_or_default().to_vec()),
         }
     }
 
@@ -75,7 +75,7 @@ impl<T: Clone> Functional<T> {
     pub fn written_params(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
         WRITTEN
             .into_iter()
-            .zip(results.iter().skip(self.own).cloned())
+            .zip(results.iter().skip(self.results).cloned())
             .collect()
     }
 }

@@ -69,7 +69,7 @@ impl Schema {
     /// Parses a schema of the op table. These are part of the program, so an invalid one is a bug and panics (a test
     /// parses all).
     pub fn parse(text: &str) -> Schema {
-        Schema::try_parse(text).unwrap_or_else(|what| panic!("schema {text:?}: {what}"))
+        Schema::try_parse(text).unwrap_or_else(|problem| panic!("schema {text:?}: {problem}"))
     }
 
     /// Parses a schema that a user wrote.

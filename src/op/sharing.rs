@@ -34,9 +34,9 @@ impl Op {
     }
 }
 
-/// Whether this call may write to its first operand, with layout `at`, if elements share memory.
-pub fn takes_shared(c: &Call<TensorType>, at: &Layout) -> bool {
-    c.op.shared_writes.is_some_and(|rule| rule(c, at))
+/// Whether this call may write to its first operand, with layout `layout`, if elements share memory.
+pub fn takes_shared(c: &Call<TensorType>, layout: &Layout) -> bool {
+    c.op.shared_writes.is_some_and(|rule| rule(c, layout))
 }
 
 /// Whether torch detects that elements share memory: a dim of more than one element has stride 0.
@@ -93,17 +93,20 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, n
             Val::DType(DType::I64),
         ],
     )?;
-    let at = strided(b, &numbers)?;
+    let positions = strided(b, &numbers)?;
     let (old_bits, new_bits) = (to_integer_bits(b, &old)?, to_integer_bits(b, new)?);
     let changed = b.ne(&old_bits, &new_bits)?;
     // Elements that have not changed are written to an extra element, which is dropped afterwards.
     let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
-    let at = b.r#where(&changed, &at, &nowhere)?;
-    let more = b.constant_pad_nd(&flat, ints_val(&[0, 1]))?;
-    let (at, new) = (b.reshape(&at, &[Dim::Const(-1)])?, b.reshape(new, &[Dim::Const(-1)])?);
-    let all = b.index_put(&more, Val::List(vec![(&at).into()]), &new)?;
-    let kept = b.op(OpId::Slice, [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
-    b.reshape(&kept, &shape)
+    let positions = b.r#where(&changed, &positions, &nowhere)?;
+    let extended = b.constant_pad_nd(&flat, ints_val(&[0, 1]))?;
+    let (positions, new) = (
+        b.reshape(&positions, &[Dim::Const(-1)])?,
+        b.reshape(new, &[Dim::Const(-1)])?,
+    );
+    let all = b.index_put(&extended, Val::List(vec![(&positions).into()]), &new)?;
+    let updated = b.op(OpId::Slice, [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
+    b.reshape(&updated, &shape)
 }
 
 /// The elements as integers of the same size, so that NaN equals itself and zeros of different sign differ.

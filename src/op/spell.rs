@@ -121,8 +121,8 @@ fn in_form<T: Clone + PartialEq>(
     }
     let (args, kwargs) = spell_args(schema, values, overload);
     // Python's own functions take no keywords.
-    let own = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
-    (!own || kwargs.is_empty()).then(|| Spelled {
+    let positional_only = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
+    (!positional_only || kwargs.is_empty()).then(|| Spelled {
         target: match (method, overload) {
             // torch's `view` fails for some memory layouts. Here a view is defined by its elements, so `reshape` is the
             // equivalent.
@@ -170,8 +170,8 @@ fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>])
         "aten.squeeze.dim" | "aten.any.dim" | "aten.all.dim" => {
             let Some(i) = schema.index_of("dim") else { return true };
             if let Val::List(v) = &values[i] {
-                let [one] = &v[..] else { return false };
-                values[i] = one.clone();
+                let [single] = &v[..] else { return false };
+                values[i] = single.clone();
             }
             !values[i].is_none()
         }
@@ -214,8 +214,8 @@ fn form_values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args
             }
         }
     }
-    let given = schema.params.iter().zip(out);
-    given
+    let bound = schema.params.iter().zip(out);
+    bound
         .map(|(p, v)| match (v, &p.default, &p.ty) {
             (Some(v), _, _) => Some(v),
             (None, Some(d), _) => Some(lift_literal(d)),
@@ -241,14 +241,14 @@ fn numbers_fit<T>(schema: &Schema, path: &str, values: &[Val<T>], is_number: IsN
         _ => false,
     };
     let params = schema.params.iter().zip(values).enumerate();
-    let mut given = params
+    let mut numbers = params
         .filter(|(_, (p, v))| is_tensor(&p.ty) && number(v))
         .map(|(i, _)| i);
     if path.starts_with("aten.") || path.starts_with("prims.") {
-        return given.all(|i| i > 0 && NUMBERS.contains(&path));
+        return numbers.all(|i| i > 0 && NUMBERS.contains(&path));
     }
     numbers::allows_numbers(
         path,
-        given.fold(0, |set, i| set | 1u32.checked_shl(i as u32).unwrap_or(0)),
+        numbers.fold(0, |set, i| set | 1u32.checked_shl(i as u32).unwrap_or(0)),
     )
 }

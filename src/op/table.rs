@@ -75,9 +75,9 @@ fn packet_of(path: &'static str) -> Option<&'static str> {
 
 /// The entries of a path.
 fn entries_of(path: &str) -> impl Iterator<Item = &'static PathEntry> {
-    let (all, wanted) = (&*PATHS, hash_path(path));
-    let first = all.partition_point(|e| e.hash < wanted);
-    let same = all[first..].iter().take_while(move |e| e.hash == wanted);
+    let (all, hash) = (&*PATHS, hash_path(path));
+    let first = all.partition_point(|e| e.hash < hash);
+    let same = all[first..].iter().take_while(move |e| e.hash == hash);
     same.filter(move |e| e.path == path)
 }
 

@@ -165,8 +165,8 @@ impl View {
             }
             IndexMap::Strided { offset, strides } => (offset.unwrap_or(0), strides.clone()),
             IndexMap::Affine(map) => {
-                let own: Vec<i64> = contiguous_strides(operand).into_iter().map(|s| s as i64).collect();
-                compose_affine(map, 0, &own, self.shape.len())
+                let dense: Vec<i64> = contiguous_strides(operand).into_iter().map(|s| s as i64).collect();
+                compose_affine(map, 0, &dense, self.shape.len())
             }
         }
     }

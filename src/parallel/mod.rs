@@ -117,11 +117,11 @@ impl Pool {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|p| p.strong_count() > 0);
-        let found = pools
+        let existing = pools
             .iter()
             .filter_map(Weak::upgrade)
             .find(|p| p.asked == threads && p.process == std::process::id());
-        found.unwrap_or_else(|| {
+        existing.unwrap_or_else(|| {
             let pool = Arc::new(Pool::new(threads));
             pools.push(Arc::downgrade(&pool));
             pool

@@ -255,11 +255,11 @@ pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
 }
 
 /// The index, if `user` is `item_of(of, index)` in any spelling.
-pub fn item_index(graph: &Graph, user: NodeId, of: NodeId) -> Option<i64> {
+pub fn item_index(graph: &Graph, user: NodeId, sequence: NodeId) -> Option<i64> {
     let node = &graph[user];
     let is_item = matches!(node.target(), "operator.getitem" | "_operator.getitem") || node.calls(OpId::ItemOf);
     match node.args() {
-        [Val::Leaf(n), i] if is_item && *n == of && node.op() == Opcode::CallFunction => i.as_int(),
+        [Val::Leaf(n), i] if is_item && *n == sequence && node.op() == Opcode::CallFunction => i.as_int(),
         _ => None,
     }
 }

@@ -212,7 +212,7 @@ impl<'a> PassManager<'a> {
                 );
                 let run = self
                     .run_pass(i, module, options)
-                    .map_err(|found| note_all(found, &note))?;
+                    .map_err(|findings| note_all(findings, &note))?;
                 changed += run.changed;
                 observe(&run, module);
                 report.runs.push(run);
@@ -245,11 +245,11 @@ impl<'a> PassManager<'a> {
             ensures(module)?;
         }
         let checks = self.checks.iter().filter(|_| last || !self.check_at_end);
-        for found in checks.filter_map(|check| check(module).err()) {
+        for finding in checks.filter_map(|check| check(module).err()) {
             if !self.suppress_check_failures {
-                return Err(found.into());
+                return Err(finding.into());
             }
-            cx.remarks.push(format!("a check failed: {}", found.title));
+            cx.remarks.push(format!("a check failed: {}", finding.title));
         }
         Ok(PassRun {
             name: entry.name,
@@ -280,9 +280,9 @@ pub fn loop_pass<'a>(
     }
 }
 
-fn note_all(found: Diagnostics, note: &str) -> Diagnostics {
+fn note_all(findings: Diagnostics, note: &str) -> Diagnostics {
     let mut out = Diagnostics::new();
-    found.into_iter().for_each(|d| out.push(d.note(note)));
+    findings.into_iter().for_each(|d| out.push(d.note(note)));
     out
 }
 

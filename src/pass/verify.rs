@@ -7,20 +7,20 @@ use crate::infer::{self, InferOptions};
 
 /// Lints the module and infers its types again after a pass. Anything wrong at this point is the pass's fault.
 pub(super) fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
-    let mut found = lint(module);
-    if !found.has_errors() {
+    let mut findings = lint(module);
+    if !findings.has_errors() {
         let mut copy = module.clone();
-        found = infer::infer(&mut copy, &InferOptions::default());
+        findings = infer::infer(&mut copy, &InferOptions::default());
     }
     let canonical = |p: &Pass| p.name == "normalize";
     let done = |name: &str| PIPELINE.iter().position(|p| p.name == name);
-    if !found.has_errors() && done(name).is_some() && done(name) >= PIPELINE.iter().position(canonical) {
-        found = verify_canonical(module);
+    if !findings.has_errors() && done(name).is_some() && done(name) >= PIPELINE.iter().position(canonical) {
+        findings = verify_canonical(module);
     }
-    if !found.has_errors() {
+    if !findings.has_errors() {
         return Ok(());
     }
-    let blamed = found.into_iter().filter(Diagnostic::is_error);
+    let blamed = findings.into_iter().filter(Diagnostic::is_error);
     let mut out = Diagnostics::new();
     blamed.for_each(|d| {
         out.push(d.note(format!(
@@ -38,8 +38,8 @@ pub fn verify_canonical(module: &GraphModule) -> Diagnostics {
     for graph in module.graphs.values() {
         for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
             let node = &graph[n];
-            if let Some(why) = why_not_canonical(module, graph, n) {
-                let title = format!("`%{}` (`{}`) is not canonical: {why}", node.name(), node.target());
+            if let Some(reason) = why_not_canonical(module, graph, n) {
+                let title = format!("`%{}` (`{}`) is not canonical: {reason}", node.name(), node.target());
                 out.push(Diagnostic::new(Code::E0601, title).at_opt(node.meta.span, ""));
             }
         }

@@ -13,7 +13,7 @@ pub(super) trait Held: Sized {
     /// Whether there is one.
     fn is_there(&self) -> bool;
     /// As it is read: an empty tensor, or none.
-    fn empty(there: bool) -> Option<Self>;
+    fn empty(present: bool) -> Option<Self>;
 }
 
 impl Held for Tensor {
@@ -21,8 +21,8 @@ impl Held for Tensor {
         true
     }
 
-    fn empty(there: bool) -> Option<Tensor> {
-        there.then(|| Tensor::zeros(DType::U8, &[0]))
+    fn empty(present: bool) -> Option<Tensor> {
+        present.then(|| Tensor::zeros(DType::U8, &[0]))
     }
 }
 
@@ -31,8 +31,8 @@ impl Held for Option<Tensor> {
         self.is_some()
     }
 
-    fn empty(there: bool) -> Option<Option<Tensor>> {
-        Some(Tensor::empty(there))
+    fn empty(present: bool) -> Option<Option<Tensor>> {
+        Some(Tensor::empty(present))
     }
 }
 
@@ -41,8 +41,8 @@ pub(super) fn serialize<T: Held, S: Serializer>(held: &T, to: S) -> Result<S::Ok
 }
 
 pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    let there = bool::deserialize(from)?;
-    T::empty(there).ok_or_else(|| serde::de::Error::custom("a constant has no value"))
+    let present = bool::deserialize(from)?;
+    T::empty(present).ok_or_else(|| serde::de::Error::custom("a constant has no value"))
 }
 
 /// Places in the order of their names: equal programs are equal bytes.

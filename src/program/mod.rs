@@ -108,7 +108,7 @@ pub enum Step {
     /// A matrix product, convolution or attention.
     Contract {
         /// The contraction and its operands.
-        what: Contract,
+        contract: Contract,
         /// The result, row-major.
         out: BufferId,
         /// A pointwise kernel, flat over the result, to run on each finished piece of it.
@@ -203,11 +203,11 @@ impl Program {
 
     /// The names of the ops whose routines its steps call, also in the programs that its steps run.
     pub fn routine_ops(&self) -> BTreeSet<&str> {
-        let own = self.steps.iter().filter_map(|s| match s {
+        let own_ops = self.steps.iter().filter_map(|s| match s {
             Step::Routine { call, .. } => Some(&*call.op),
             _ => None,
         });
-        own.chain(self.nested().flat_map(Program::routine_ops)).collect()
+        own_ops.chain(self.nested().flat_map(Program::routine_ops)).collect()
     }
 
     /// [`Program::tensors`], to be replaced.
@@ -240,13 +240,14 @@ impl Step {
     pub fn buffers(&self) -> Vec<BufferId> {
         match self {
             Step::Kernel { buffers, .. } => buffers.clone(),
-            Step::Contract { what, out, tail } => {
-                let more = tail.iter().flat_map(|t| t.buffers.iter().copied());
-                what.operands()
+            Step::Contract { contract, out, tail } => {
+                let tail_buffers = tail.iter().flat_map(|t| t.buffers.iter().copied());
+                contract
+                    .operands()
                     .iter()
                     .map(|o| o.buffer)
                     .chain([*out])
-                    .chain(more)
+                    .chain(tail_buffers)
                     .collect()
             }
             Step::Routine { call, outs } => {

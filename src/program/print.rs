@@ -55,7 +55,7 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result
     match &b.place {
         BufferPlace::Input(n) => writeln!(f, "  input   b{i} {} {ty}   number {n}", b.name),
         BufferPlace::Constant(_) => writeln!(f, "  const   b{i} {} {ty}", b.name),
-        BufferPlace::Arena(at) => writeln!(f, "  arena   b{i} {} {ty}   at {at}", b.name),
+        BufferPlace::Arena(offset) => writeln!(f, "  arena   b{i} {} {ty}   at {offset}", b.name),
         BufferPlace::Pieces => writeln!(f, "  pieces  b{i} {} {ty}", b.name),
         BufferPlace::Output(n) => writeln!(f, "  output  b{i} {} {ty}   number {n}", b.name),
     }
@@ -80,22 +80,22 @@ impl Program {
             locs.sort_by_key(|l| (&l.file, l.line));
             let mut places: Vec<String> = locs.into_iter().map(print_loc).collect();
             places.dedup();
-            if let Some(more) = places.len().checked_sub(SHOWN).filter(|m| *m > 0) {
+            if let Some(hidden) = places.len().checked_sub(SHOWN).filter(|m| *m > 0) {
                 places.truncate(SHOWN);
-                places.push(format!("and {more} more"));
+                places.push(format!("and {hidden} more"));
             }
             if !places.is_empty() {
                 return places.join(", ");
             }
         }
-        let found = self.places_of_nodes(name);
+        let node_places = self.places_of_nodes(name);
         // Kernels that a cluster was split into have an ending.
         let endings = ["_parts", "_rest", "_total"];
         match endings.iter().find_map(|e| name.strip_suffix(e)) {
-            Some(of) if found.is_empty() => {
-                self.places_of_nodes(of.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_'))
+            Some(base) if node_places.is_empty() => {
+                self.places_of_nodes(base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_'))
             }
-            _ => found,
+            _ => node_places,
         }
     }
 
@@ -107,8 +107,8 @@ impl Program {
     /// The nodes that the kernel of this name computes, including those without a kernel of their own.
     fn nodes_of_kernel(&self, name: &str) -> Option<&[Arc<str>]> {
         let runs = |s: &Step| matches!(s, Step::Kernel { kernel, .. } if self.kernels.get(*kernel).is_some_and(|k| k.name == name));
-        let at = self.steps.iter().position(runs)?;
-        self.nodes.get(at).map(Vec::as_slice)
+        let step = self.steps.iter().position(runs)?;
+        self.nodes.get(step).map(Vec::as_slice)
     }
 
     fn places_of_nodes(&self, name: &str) -> String {
@@ -143,9 +143,9 @@ impl Program {
                 let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
                 writeln!(f, "kernel    {}({})", self.kernels[*kernel].name, args.join(", "))
             }
-            Step::Contract { what, out, tail } => {
-                let args: Vec<String> = what.operands().iter().map(|o| self.print_operand(o)).collect();
-                let (name, sizes) = describe_contract(what);
+            Step::Contract { contract, out, tail } => {
+                let args: Vec<String> = contract.operands().iter().map(|o| self.print_operand(o)).collect();
+                let (name, sizes) = describe_contract(contract);
                 let then = tail.as_ref().map_or(String::new(), |t| {
                     let args: Vec<String> = t.buffers.iter().map(|b| format!("b{}", b.0)).collect();
                     format!("   then {}({})", self.kernels[t.kernel].name, args.join(", "))
@@ -210,8 +210,8 @@ impl Program {
     }
 }
 
-fn describe_contract(what: &Contract) -> (&'static str, String) {
-    match what {
+fn describe_contract(contract: &Contract) -> (&'static str, String) {
+    match contract {
         Contract::MatMul(d, _) => {
             let (batch, sizes) = (d.batch_size(), format!("m={} n={} k={}", d.m, d.n, d.k));
             ("matmul", format!("batch={batch} {sizes} {:?}", d.activation))

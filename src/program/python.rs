@@ -43,7 +43,7 @@ fn kernel_names(p: &Program) -> Vec<String> {
         .chain(["run", "inputs", "constants", "inf", "nan"]);
     let mut taken: HashSet<String> = helpers.map(String::from).collect();
     taken.extend((0..p.buffers.len()).map(|i| format!("b{i}")));
-    let one = |k: &Kernel| {
+    let unique_name = |k: &Kernel| {
         let wish = safe_identifier(&k.name);
         let mut name = wish.clone();
         let mut i = 0;
@@ -53,7 +53,7 @@ fn kernel_names(p: &Program) -> Vec<String> {
         }
         name
     };
-    p.kernels.iter().map(one).collect()
+    p.kernels.iter().map(unique_name).collect()
 }
 
 /// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
@@ -119,8 +119,12 @@ fn print_input(p: &Program, n: usize) -> String {
 fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
     let line = match s {
         Step::Kernel { kernel, buffers } => print_kernel_call(&kernels[*kernel], buffers),
-        Step::Contract { what, out: to, tail } => {
-            let mut text = print_contract(p, kernels, what, *to);
+        Step::Contract {
+            contract,
+            out: to,
+            tail,
+        } => {
+            let mut text = print_contract(p, kernels, contract, *to);
             if let Some(KernelTail { kernel, buffers }) = tail {
                 let _ = write!(text, "\n    {}", print_kernel_call(&kernels[*kernel], buffers));
             }
@@ -174,12 +178,12 @@ fn print_strided<S: std::fmt::Debug>(b: BufferId, offset: i64, shape: &[usize], 
     format!("view(b{}, {offset}, {shape:?}, {strides:?})", b.0)
 }
 
-fn print_contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> String {
-    match what {
+fn print_contract(p: &Program, kernels: &[String], contract: &Contract, out: BufferId) -> String {
+    match contract {
         Contract::MatMul(d, o) => print_matmul(d, o, out),
         Contract::Conv(d, o) => print_conv(p, d, o, out),
         Contract::Expansion(d, o, between) => {
-            let (first, more) = o.split_at(2 + d.first.bias as usize);
+            let (first, remaining) = o.split_at(2 + d.first.bias as usize);
             let mut lines = vec![print_conv(p, &d.first, first, between.buffer)];
             let tail = between.tail.iter();
             lines.extend(tail.map(|t| print_kernel_call(&kernels[t.kernel], &t.buffers)));
@@ -189,13 +193,13 @@ fn print_contract(p: &Program, kernels: &[String], what: &Contract, out: BufferI
                 shape: vec![],
                 strides: vec![],
             };
-            let second: Vec<BufferOperand> = [input].into_iter().chain(more.iter().cloned()).collect();
+            let second: Vec<BufferOperand> = [input].into_iter().chain(remaining.iter().cloned()).collect();
             lines.push(print_conv(p, &d.second, &second, out));
             lines.join("\n    ")
         }
         Contract::Attention(d, o) => print_attention(d, o, out),
         Contract::Recurrent(d, o) => {
-            let at = recurrent_operands(d);
+            let operands = recurrent_operands(d);
             let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", print_operand(&o[i]));
             let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
             let (rows, state) = (d.cell.gates() * d.hidden, d.state_size());
@@ -204,10 +208,10 @@ fn print_contract(p: &Program, kernels: &[String], what: &Contract, out: BufferI
                 out.0,
                 shaped(0, &[d.time, d.batch, rows]),
                 shaped(1, &[d.batch, state]),
-                maybe(at.cell, &[d.batch, d.hidden]),
-                shaped(at.weight, &[rows, state]),
-                maybe(at.projection, &[state, d.hidden]),
-                maybe(at.bias, &[rows]),
+                maybe(operands.cell, &[d.batch, d.hidden]),
+                shaped(operands.weight, &[rows, state]),
+                maybe(operands.projection, &[state, d.hidden]),
+                maybe(operands.bias, &[rows]),
                 format!("{:?}", d.cell).to_lowercase(),
                 python_bool(d.reverse)
             )

@@ -74,26 +74,26 @@ impl Cost {
 
 impl Explained {
     /// Records that `b` is computed with the contraction `a`, and how.
-    pub(crate) fn note_together(&mut self, a: &str, b: &str, how: impl fmt::Display) {
-        self.contractions.push(format!("`{b}` with `{a}`: {how}"));
+    pub(crate) fn note_together(&mut self, a: &str, b: &str, explanation: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` with `{a}`: {explanation}"));
     }
 
     /// Records why `b` is not computed with the contraction `a`.
-    pub(crate) fn note_apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
-        self.contractions.push(format!("`{b}` not fused with `{a}`: {why}"));
+    pub(crate) fn note_apart(&mut self, a: &str, b: &str, reason: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` not fused with `{a}`: {reason}"));
     }
 }
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kernels = &self.kernels;
-        let kept = kernels.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
+        let saved = kernels.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
         let nodes: usize = kernels.iter().map(|k| k.nodes.len()).sum();
         writeln!(
             f,
             "{nodes} nodes in {} fused kernels, which avoid {} of memory traffic",
             kernels.len(),
-            shown_bytes(kept)
+            shown_bytes(saved)
         )?;
         kernels.iter().try_for_each(|k| write!(f, "\n{k}"))?;
         if !self.contractions.is_empty() {

@@ -49,23 +49,23 @@ pub(super) fn apply_plan(
         true => writer.check_types(&plan.outputs, &r).map(|()| r),
         false => Ok(r),
     });
-    let made = std::mem::take(&mut writer.made);
+    let created = std::mem::take(&mut writer.made);
     graph.set_insert_point(before);
     if results.is_err() {
         // The new nodes are used only by each other.
-        made.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
+        created.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
     }
     let results = results?;
-    let mut changed = made.clone();
+    let mut changed = created.clone();
     for (&old, new) in plan.outputs.iter().zip(&results) {
-        let users: Vec<NodeId> = graph[old].users().filter(|u| !made.contains(u)).collect();
+        let users: Vec<NodeId> = graph[old].users().filter(|u| !created.contains(u)).collect();
         for u in users {
             graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
             changed.push(u);
         }
     }
     erase(graph, &plan.matched);
-    Ok(Applied { made, changed })
+    Ok(Applied { made: created, changed })
 }
 
 /// Erases matched nodes that have become unused, and attributes that only they read.
@@ -158,15 +158,15 @@ impl ReplacementWriter<'_> {
                 n
             }
             Operand::Item(n, path) => {
-                let mut at = *n;
+                let mut item = *n;
                 for (depth, &i) in path.iter().enumerate() {
                     let ty = infer::operand_type(self.module, self.graph, &Operand::Item(*n, path[..=depth].to_vec()));
-                    let args = vec![Val::Leaf(at), Val::int(i as i64)];
-                    at = self.graph.call_function("operator.getitem", args, vec![]);
-                    self.mark_provenance(at);
-                    self.graph.meta_mut(at).ty = Some(ty);
+                    let args = vec![Val::Leaf(item), Val::int(i as i64)];
+                    item = self.graph.call_function("operator.getitem", args, vec![]);
+                    self.mark_provenance(item);
+                    self.graph.meta_mut(item).ty = Some(ty);
                 }
-                at
+                item
             }
         }
     }

@@ -40,36 +40,36 @@ pub fn compile(file: &ast::File) -> (Vec<Rule>, Diagnostics) {
 }
 
 fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
-    let mut found = Diagnostics::new();
+    let mut findings = Diagnostics::new();
     let mut names = RuleNames::default();
-    names.add_parameters(r, &mut found);
-    let pattern = Side::build(r, &names, false, &mut found);
+    names.add_parameters(r, &mut findings);
+    let pattern = Side::build(r, &names, false, &mut findings);
     let unnamed = pattern.unnamed.clone();
-    let pattern = pattern.into_pattern(&r.pattern, &mut found);
+    let pattern = pattern.into_pattern(&r.pattern, &mut findings);
     let fault = pattern.fault().or_else(|| pattern.search_fault());
-    if let Some(e) = fault.filter(|_| !found.has_errors()) {
+    if let Some(e) = fault.filter(|_| !findings.has_errors()) {
         let d = Diagnostic::new(Code::E0801, format!("the rule `{}` can never match: {e}", r.name.text));
-        found.push(d.at(r.name.span, "this rule"));
+        findings.push(d.at(r.name.span, "this rule"));
     }
     names.add_nodes(&pattern, &unnamed);
-    let replacement = Side::build(r, &names, true, &mut found);
-    let replacement = replacement.into_pattern(&r.replacement, &mut found);
+    let replacement = Side::build(r, &names, true, &mut findings);
+    let replacement = replacement.into_pattern(&r.replacement, &mut findings);
     if let Some(e) = replacement.fault() {
         let title = format!("the rule `{}` cannot be applied: {e}", r.name.text);
-        found.push(Diagnostic::new(Code::E0801, title).at(r.name.span, "this rule"));
+        findings.push(Diagnostic::new(Code::E0801, title).at(r.name.span, "this rule"));
     }
     let (a, b) = (pattern.outputs.len(), replacement.outputs.len());
-    if a != b && !found.has_errors() {
+    if a != b && !findings.has_errors() {
         let (name, results) = (&r.name.text, words::count(a, "result"));
         let title = format!("the pattern of `{name}` has {results}, but its replacement has {b}");
         let d = Diagnostic::new(Code::E0801, title);
-        found.push(d.at(r.name.span, "the numbers of results must be equal"));
+        findings.push(d.at(r.name.span, "the numbers of results must be equal"));
     }
     if let Some(c) = &r.condition {
-        names.check_condition(c, &mut found);
+        names.check_condition(c, &mut findings);
     }
-    let failed = found.has_errors();
-    out.extend(found);
+    let failed = findings.has_errors();
+    out.extend(findings);
     (!failed).then(|| Rule {
         name: r.name.text.clone(),
         mark: r.mark,
@@ -302,16 +302,16 @@ impl<'a> Side<'a> {
             let d = Diagnostic::new(Code::E0801, "`either` without alternatives matches nothing");
             self.out.push(d.at(c.span, "an alternative is missing"));
         }
-        let made = self.add_alternatives(c.name, list, c.span);
-        if made.is_none() {
+        let node = self.add_alternatives(c.name, list, c.span);
+        if node.is_none() {
             self.defined_twice(c.name, named);
         }
-        made
+        node
     }
 
     fn add_alternatives(&mut self, name: &str, list: Vec<Arg>, span: Span) -> Option<NodeId> {
-        let made = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name);
-        let n = made.ok()?;
+        let node = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name);
+        let n = node.ok()?;
         self.graph.meta_mut(n).span = Some(span);
         self.holes.insert(n, Hole::Either(list));
         self.known.insert(name.to_string(), n);
@@ -334,14 +334,14 @@ impl<'a> Side<'a> {
             return Val::Leaf(n);
         }
         let hole = self.names.hole(name).filter(|_| self.replacement);
-        let made = match hole {
+        let node = match hole {
             Some(h) => self.add_hole(name, h, Some(span)),
             None => {
                 self.out.push(self.names.unbound_error(name, span));
                 None
             }
         };
-        made.map_or(Val::Unknown, Val::Leaf)
+        node.map_or(Val::Unknown, Val::Leaf)
     }
 }
 

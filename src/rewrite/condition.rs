@@ -124,8 +124,8 @@ impl Eval<'_> {
         let difference = to_dim(a)?.sub(&to_dim(b)?);
         let (name, factor, offset) = difference.as_linear()?;
         let range = self.module.dims.get(name);
-        let at = |size: i64| factor.checked_mul(size)?.checked_add(offset);
-        let (least, most) = (at(range.map_or(0, |r| r.min)), range.and_then(|r| at(r.max?)));
+        let scaled = |size: i64| factor.checked_mul(size)?.checked_add(offset);
+        let (least, most) = (scaled(range.map_or(0, |r| r.min)), range.and_then(|r| scaled(r.max?)));
         let (low, high) = if factor >= 0 { (least, most) } else { (most, least) };
         let (above, below) = (
             |n: i64| low.is_some_and(|l| l >= n),
@@ -162,7 +162,7 @@ impl Eval<'_> {
             ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Call(..) => out.push(match self.value(v) {
                 Ok(Val::Unknown) => format!("`{v}` is unknown"),
                 Ok(value) => format!("`{v}` is {}", show_value(self.graph, &value)),
-                Err(why) => format!("cannot compute `{v}`: {why}"),
+                Err(reason) => format!("cannot compute `{v}`: {reason}"),
             }),
             ValueKind::Name(n) => match self.found.dims.get(n).map(|d| (d, d.as_const())) {
                 Some((_, Some(size))) => out.push(format!("`{n}` is {size}")),
@@ -178,7 +178,7 @@ impl Eval<'_> {
         let mut out = vec![];
         for x in list {
             match (&x.kind, self.value(x)?) {
-                (ValueKind::Rest(_), Val::List(more)) => out.extend(more),
+                (ValueKind::Rest(_), Val::List(items)) => out.extend(items),
                 (_, v) => out.push(v),
             }
         }
@@ -191,12 +191,12 @@ impl Eval<'_> {
 
     /// The value of a parameter or node of the pattern; `None` if it occurs only in alternatives that were not taken.
     fn named_value(&self, v: &Value) -> Option<V> {
-        let of = |name: &str| self.pattern.find(name).and_then(|n| self.found.value(n));
+        let bound_value = |name: &str| self.pattern.find(name).and_then(|n| self.found.value(n));
         match &v.kind {
             // `%xs` is the list of the items matched by `*%xs`.
-            ValueKind::Node(n) => of(n).or_else(|| of(&format!("*{n}"))),
-            ValueKind::Literal(n) => of(&format!("${n}")),
-            ValueKind::Rest(n) => of(&format!("*{n}")),
+            ValueKind::Node(n) => bound_value(n).or_else(|| bound_value(&format!("*{n}"))),
+            ValueKind::Literal(n) => bound_value(&format!("${n}")),
+            ValueKind::Rest(n) => bound_value(&format!("*{n}")),
             _ => None,
         }
     }

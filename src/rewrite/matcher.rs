@@ -137,7 +137,7 @@ impl<'a> Matcher<'a> {
         self.near
             .as_ref()
             .filter(|(depth, _)| *depth > 0)
-            .map(|(_, why)| why.clone())
+            .map(|(_, reason)| reason.clone())
     }
 
     /// Whether a failure now is the furthest so far, so that a remark should give its reason.
@@ -145,9 +145,9 @@ impl<'a> Matcher<'a> {
         self.near.as_ref().is_none_or(|(d, _)| state.found.nodes.len() > *d)
     }
 
-    fn fail<T>(&mut self, state: &SearchState<'_>, why: impl FnOnce() -> String) -> Option<T> {
+    fn fail<T>(&mut self, state: &SearchState<'_>, reason: impl FnOnce() -> String) -> Option<T> {
         if self.is_nearest(state) {
-            self.near = Some((state.found.nodes.len(), why()));
+            self.near = Some((state.found.nodes.len(), reason()));
         }
         None
     }
@@ -256,18 +256,18 @@ impl<'a> Matcher<'a> {
     /// The call of node `n`, and those forms of pattern node `p` that call the same function.
     fn call_views(&mut self, state: &SearchState<'a>, p: NodeId, n: NodeId) -> Option<MatchedCall<'a>> {
         let (pattern, graph) = (self.pattern, self.graph);
-        let found = graph[n].name();
+        let name = graph[n].name();
         let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
             return self.fail(state, || {
                 let opcode = words::with_article(graph[n].op().name());
-                format!("`%{found}` is {opcode}, not `%{}`", pattern.name(p))
+                format!("`%{name}` is {opcode}, not `%{}`", pattern.name(p))
             });
         };
         let fitting: Vec<_> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
         if fitting.is_empty() {
             return self.fail(state, || {
-                let wanted = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
-                format!("`%{found}` is `{}`, not `{wanted}`", view.callee.key())
+                let expected = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
+                format!("`%{name}` is `{}`, not `{expected}`", view.callee.key())
             });
         }
         Some(MatchedCall { view, fitting })
@@ -284,9 +284,9 @@ impl<'a> Matcher<'a> {
             Operand::Node(n) if self.graph[*n].op() == Opcode::GetAttr => Some(self.graph[*n].target().into()),
             _ => None,
         };
-        let wanted = self.pattern.graph[p].target().to_string();
-        if path.as_deref() != Some(wanted.as_str()) {
-            return self.fail(state, || format!("not the attribute `{wanted}`"));
+        let expected = self.pattern.graph[p].target().to_string();
+        if path.as_deref() != Some(expected.as_str()) {
+            return self.fail(state, || format!("not the attribute `{expected}`"));
         }
         state.found.nodes.insert(p, operand.clone());
         Some(vec![])
@@ -304,30 +304,30 @@ impl<'a> Matcher<'a> {
 }
 
 /// Adds the goals for the arguments of a call, for each order of its operands.
-fn operand_orders<'p>(wanted: &'p CallView<NodeId>, found: &Rc<CallView<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
-    if wanted.args.len() != found.args.len() || wanted.kwargs.len() != found.kwargs.len() {
+fn operand_orders<'p>(expected: &'p CallView<NodeId>, actual: &Rc<CallView<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
+    if expected.args.len() != actual.args.len() || expected.kwargs.len() != actual.kwargs.len() {
         return;
     }
     let mut named = vec![];
-    for (k, a) in &wanted.kwargs {
-        match found.kwargs.iter().find(|(l, _)| l == k) {
+    for (k, a) in &expected.kwargs {
+        match actual.kwargs.iter().find(|(l, _)| l == k) {
             Some((_, v)) => named.push((GoalPart::Arg(a), v.clone())),
             None => return,
         }
     }
     let args = |order: &dyn Fn(usize) -> usize| -> Vec<Goal<'p>> {
         // Goals are processed from the end, so this puts the first argument last.
-        let pairs = wanted.args.iter().enumerate();
+        let pairs = expected.args.iter().enumerate();
         let mut goals = named.clone();
         goals.extend(
             pairs
                 .rev()
-                .map(|(i, a)| (GoalPart::Arg(a), found.args[order(i)].clone())),
+                .map(|(i, a)| (GoalPart::Arg(a), actual.args[order(i)].clone())),
         );
         goals
     };
     out.push(args(&|i| i));
-    if operands_commute(&found.callee, &found.args) && !is_same_value(&found.args[0], &found.args[1]) {
+    if operands_commute(&actual.callee, &actual.args) && !is_same_value(&actual.args[0], &actual.args[1]) {
         out.push(args(&|i| if i < 2 { 1 - i } else { i }));
     }
 }

@@ -148,7 +148,7 @@ impl std::fmt::Display for Remark {
         };
         match &self.failed {
             None => write!(f, "{}: fired at `%{}`{place}", self.rule, self.node),
-            Some(why) => write!(f, "{}: near match at `%{}`{place}: {why}", self.rule, self.node),
+            Some(reason) => write!(f, "{}: near match at `%{}`{place}: {reason}", self.rule, self.node),
         }
     }
 }
@@ -338,14 +338,14 @@ impl GraphRewriter<'_> {
             for i in self.candidate_rules(graph, n) {
                 let rule = &self.rules[i];
                 let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
-                let why = match matcher.match_at(n) {
+                let reason = match matcher.match_at(n) {
                     Some(found) => {
                         apply::plan_replacement(self.module, graph, rule, &found, &mut self.views, self.name).err()
                     }
                     None => matcher.failure_reason(),
                 };
-                if let Some(why) = why {
-                    let remark = self.remark(graph, n, i, Some(why));
+                if let Some(reason) = reason {
+                    let remark = self.remark(graph, n, i, Some(reason));
                     self.report.remarks.push(remark);
                 }
             }

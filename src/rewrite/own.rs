@@ -22,9 +22,9 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Records that `rule` wrote the nodes `made` to replace a match.
-    pub(super) fn note(&mut self, rule: usize, found: Match, made: &[NodeId]) {
-        self.by.extend(made.iter().map(|&n| (n, self.applied.len())));
+    /// Records that `rule` wrote the nodes `created` to replace a match.
+    pub(super) fn note(&mut self, rule: usize, found: Match, created: &[NodeId]) {
+        self.by.extend(created.iter().map(|&n| (n, self.applied.len())));
         self.applied.push((rule, found));
     }
 

@@ -158,7 +158,7 @@ impl Pattern {
     /// The nodes and holes that every match binds, without those that only some alternatives need.
     fn always_bound(&self) -> HashSet<NodeId> {
         let mut bound: HashMap<NodeId, HashSet<NodeId>> = HashMap::new();
-        let of = |bound: &HashMap<NodeId, HashSet<NodeId>>, a: &Arg| -> HashSet<NodeId> {
+        let bound_by = |bound: &HashMap<NodeId, HashSet<NodeId>>, a: &Arg| -> HashSet<NodeId> {
             a.leaves()
                 .into_iter()
                 .filter_map(|n| bound.get(n))
@@ -170,20 +170,20 @@ impl Pattern {
         for n in self.graph.iter() {
             let mut set = match self.holes.get(&n) {
                 Some(Hole::Either(list)) => {
-                    let mut each = list.iter().map(|a| of(&bound, a));
+                    let mut each = list.iter().map(|a| bound_by(&bound, a));
                     let first = each.next().unwrap_or_default();
                     each.fold(first, |all, other| &all & &other)
                 }
                 _ => {
                     let node = &self.graph[n];
                     let args = node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v));
-                    args.flat_map(|a| of(&bound, a)).collect()
+                    args.flat_map(|a| bound_by(&bound, a)).collect()
                 }
             };
             set.insert(n);
             bound.insert(n, set);
         }
-        self.outputs.iter().flat_map(|a| of(&bound, a)).collect()
+        self.outputs.iter().flat_map(|a| bound_by(&bound, a)).collect()
     }
 
     /// The calls and attributes that every match binds.

@@ -102,9 +102,9 @@ impl<'p> SubgraphMatcher<'p> {
 
     /// All matches, in the order of the graph's nodes.
     pub fn match_graph(&self, graph: &Graph) -> Vec<InternalMatch> {
-        let mut found = vec![];
-        self.anchors_from(graph, 0, &mut vec![], &HashMap::new(), &mut found);
-        let mut out: Vec<InternalMatch> = found.into_iter().filter(|m| self.is_contained(graph, m)).collect();
+        let mut candidates = vec![];
+        self.anchors_from(graph, 0, &mut vec![], &HashMap::new(), &mut candidates);
+        let mut out: Vec<InternalMatch> = candidates.into_iter().filter(|m| self.is_contained(graph, m)).collect();
         if self.options.remove_overlapping_matches {
             let mut taken: HashSet<NodeId> = HashSet::new();
             out.retain(|m| {
@@ -202,8 +202,8 @@ impl<'p> SubgraphMatcher<'p> {
         if a.op() == Opcode::Placeholder && !self.options.match_placeholder {
             return true;
         }
-        let wanted = &self.options.node_name_match;
-        if !wanted.is_empty() && b.name().contains(wanted.as_str()) {
+        let name = &self.options.node_name_match;
+        if !name.is_empty() && b.name().contains(name.as_str()) {
             return true;
         }
         a.op() == b.op()
@@ -292,7 +292,7 @@ impl NamedMatcher {
             }
         }
         let result = match rest {
-            [one] => one.clone(),
+            [single] => single.clone(),
             many => Val::Tuple(many.to_vec()),
         };
         pattern.set_args(output, vec![result]);
@@ -309,14 +309,14 @@ impl NamedMatcher {
         let Ok(matcher) = SubgraphMatcher::new(&self.pattern, self.options.clone()) else {
             return vec![];
         };
-        let mut found = matcher.match_graph(graph);
-        for m in &mut found {
+        let mut matches = matcher.match_graph(graph);
+        for m in &mut matches {
             let named = self.names.iter();
             m.name_node_map = named
                 .filter_map(|(k, n)| Some((k.clone(), m.nodes_map.get(n)?.clone())))
                 .collect();
         }
-        found
+        matches
     }
 }
 

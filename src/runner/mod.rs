@@ -97,8 +97,8 @@ impl Runner {
     pub fn input_names(&self) -> Vec<&str> {
         let program = self.loaded.first().map(|(_, e)| e.program());
         let inputs = program.into_iter().flat_map(|p| &p.inputs);
-        let given = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
-        given.map(|i| &*i.name).collect()
+        let call_inputs = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
+        call_inputs.map(|i| &*i.name).collect()
     }
 
     /// The types of inputs that the file has code for: for each native part that can run here, one for each tensor.
@@ -177,15 +177,15 @@ impl Runner {
         {
             return self.use_part(*last);
         }
-        let found = self.parts.iter().position(fits);
-        let found = found.ok_or_else(|| part::no_code_for(&self.file, &self.parts, inputs))?;
-        self.use_part(found)
+        let part = self.parts.iter().position(fits);
+        let part = part.ok_or_else(|| part::no_code_for(&self.file, &self.parts, inputs))?;
+        self.use_part(part)
     }
 
     /// Loads a part if necessary and makes it the last one used.
     fn use_part(&mut self, which: usize) -> Result<&mut Executable, RunnerError> {
-        let at = match self.loaded.iter().position(|(i, _)| *i == which) {
-            Some(at) => at,
+        let index = match self.loaded.iter().position(|(i, _)| *i == which) {
+            Some(index) => index,
             None => {
                 let executable = load_part(&self.file, &self.parts[which], &self.options)?;
                 self.loaded.insert(0, (which, executable));
@@ -193,9 +193,9 @@ impl Runner {
             }
         };
         let last = self.loaded.len() - 1;
-        if at < last {
+        if index < last {
             let state = self.loaded[last].1.state().clone();
-            self.loaded[at..].rotate_left(1);
+            self.loaded[index..].rotate_left(1);
             let executable = &mut self.loaded[last].1;
             state.iter().for_each(|(path, t)| executable.set_state(path, t));
         }

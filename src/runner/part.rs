@@ -39,16 +39,16 @@ impl Part {
 /// For each combination of inputs, the part that fits this build and processor and uses most of its features.
 pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec<Part>, Diagnostic> {
     let host = Target::native();
-    let mut why = None;
+    let mut reason = None;
     let mut parts: Vec<(usize, Part)> = vec![];
     for (i, entry) in manifest.native.iter().enumerate() {
         match entry.why_unfit(host) {
-            Some(unfit) => drop(why.get_or_insert(unfit)),
+            Some(unfit) => drop(reason.get_or_insert(unfit)),
             None => parts.push((entry.features.len(), read_part(file, i as u32, entry)?)),
         }
     }
     if parts.is_empty() {
-        return Err(no_part(file, why));
+        return Err(no_part(file, reason));
     }
     parts.sort_by_key(|(features, _)| std::cmp::Reverse(*features));
     let mut best: Vec<Part> = vec![];
@@ -86,9 +86,12 @@ fn check_keys(file: &Container, parts: &[Part]) -> Result<(), Diagnostic> {
     Err(d.help("write a file for each value: `fxc compile MODEL -o FILE.fxc`"))
 }
 
-fn no_part(file: &Container, why: Option<String>) -> Diagnostic {
-    let why = why.unwrap_or_else(|| "it contains no code".into());
-    let d = Diagnostic::new(Code::E0604, format!("no code in `{}` can be used: {why}", file.name()));
+fn no_part(file: &Container, reason: Option<String>) -> Diagnostic {
+    let reason = reason.unwrap_or_else(|| "it contains no code".into());
+    let d = Diagnostic::new(
+        Code::E0604,
+        format!("no code in `{}` can be used: {reason}", file.name()),
+    );
     d.help("compile the model for this processor with the same version of fxc: `fxc compile MODEL -o FILE.fxc --target x86-64-v3,x86-64-v4`")
 }
 
@@ -100,9 +103,9 @@ pub(super) fn no_code_for(file: &Container, parts: &[Part], inputs: &[View<'_>])
         .map(|p| format!("({})", list(&mut p.inputs.iter().map(TensorType::to_string))))
         .collect();
     have.dedup();
-    let given = list(&mut inputs.iter().map(|v| v.ty().to_string()));
+    let actual = list(&mut inputs.iter().map(|v| v.ty().to_string()));
     let title = format!(
-        "`{}` contains code for {}, but the inputs are ({given})",
+        "`{}` contains code for {}, but the inputs are ({actual})",
         file.name(),
         have.join(", ")
     );

@@ -31,19 +31,19 @@ mod linux {
     }
 
     pub(super) fn release_code_pages() {
-        let here = release_code_pages as fn() as usize;
+        let address = release_code_pages as fn() as usize;
         let Ok(maps) = File::open("/proc/self/maps") else {
             return;
         };
-        let code = code_mapping(BufReader::new(maps), here).filter(|c| is_unchanged(c) == Some(true));
+        let code = code_mapping(BufReader::new(maps), address).filter(|c| is_unchanged(c) == Some(true));
         if let Some(code) = code {
             // SAFETY: the process cannot write these pages of a file and has no copies of them, so they come back unchanged.
             unsafe { madvise(code.start as *mut c_void, code.len(), MADV_DONTNEED) };
         }
     }
 
-    /// The mapping that contains `here`, if it maps a file and is not writable.
-    fn code_mapping(maps: impl BufRead, here: usize) -> Option<Range<usize>> {
+    /// The mapping that contains `address`, if it maps a file and is not writable.
+    fn code_mapping(maps: impl BufRead, address: usize) -> Option<Range<usize>> {
         maps.lines().map_while(Result::ok).find_map(|line| {
             let mut words = line.split_ascii_whitespace();
             let (from, to) = words.next()?.split_once('-')?;
@@ -51,7 +51,7 @@ mod linux {
             let range = hex(from)?..hex(to)?;
             let (flags, inode) = (words.next()?, words.nth(2)?);
             range
-                .contains(&here)
+                .contains(&address)
                 .then(|| (flags == "r-xp" && inode != "0").then_some(range))
         })?
     }

@@ -206,8 +206,8 @@ impl Executable {
     /// Sets the value of a buffer for the next run. Ignores paths that are not buffers which runs update, and tensors of a
     /// different type.
     pub fn set_state(&mut self, path: &str, value: &Tensor) {
-        let wanted = |i: &&ProgramInput| i.state.is_some() && *i.name == *path;
-        let input = self.program.inputs.iter().find(wanted);
+        let is_state = |i: &&ProgramInput| i.state.is_some() && *i.name == *path;
+        let input = self.program.inputs.iter().find(is_state);
         if let Some((name, ty)) = input.and_then(|i| Some((&i.name, i.ty.as_ref()?)))
             && ty.0 == value.dtype()
             && ty.1 == value.shape()
@@ -281,19 +281,19 @@ impl Executable {
     }
 
     fn check_inputs<I: RunInput>(&self, inputs: &[I]) -> Result<(), RunError> {
-        let wanted = || {
-            let given = self.program.inputs.iter().filter(|i| i.state.is_none());
-            given.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
+        let expected = || {
+            let inputs = self.program.inputs.iter().filter(|i| i.state.is_none());
+            inputs.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
         };
-        if wanted().count() != inputs.len() {
+        if expected().count() != inputs.len() {
             let title = format!(
                 "expected {} but got {}",
-                words::count(wanted().count(), "input"),
+                words::count(expected().count(), "input"),
                 inputs.len()
             );
             return Err(Box::new(Diagnostic::new(Code::E0501, title)));
         }
-        for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
+        for ((name, (dtype, shape)), t) in expected().zip(inputs) {
             if t.dtype() != *dtype || t.shape() != shape {
                 let want = crate::types::TensorType::with_fixed_shape(*dtype, shape);
                 let title = format!("input `{name}` must be {want}, not {}", t.ty());
@@ -306,12 +306,12 @@ impl Executable {
     /// Points every buffer at its memory.
     fn bind_buffers<I: RunInput>(&mut self, inputs: &[I]) {
         let results = self.results.iter_mut().zip(&mut self.spare);
-        for (((r, spare), at), lent) in results.zip(&mut self.outputs).zip(&self.lent) {
+        for (((r, spare), output), lent) in results.zip(&mut self.outputs).zip(&self.lent) {
             if !lent.is_null() {
-                *at = *lent;
+                *output = *lent;
                 continue;
             }
-            *at = r.own_address().unwrap_or_else(|| {
+            *output = r.own_address().unwrap_or_else(|| {
                 let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
                 let next = free.unwrap_or_else(|| Tensor::zeros(r.dtype(), r.shape()));
                 *spare = Some(std::mem::replace(r, next));
@@ -325,11 +325,11 @@ impl Executable {
                 // Inputs and constants are only read; the cast is for the common table.
                 BufferPlace::Input(n) => {
                     let input = &self.program.inputs[*n];
-                    let at = match input.state {
+                    let data = match input.state {
                         Some(_) => self.state.get(&input.name).map(|t| t.bytes().as_ptr()),
                         None => self.tensor_inputs[*n].map(|i| inputs[i].address()),
                     };
-                    at.map_or(std::ptr::null_mut(), <*const u8>::cast_mut)
+                    data.map_or(std::ptr::null_mut(), <*const u8>::cast_mut)
                 }
                 // Only packing needed it; reading it would keep a second copy in memory.
                 BufferPlace::Constant(_) if !read => std::ptr::null_mut(),
@@ -369,8 +369,12 @@ fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     if is_available(bytes) {
         return Ok(());
     }
-    let own = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
-    let largest = program.buffers.iter().filter(own).max_by_key(|b| b.byte_count());
+    let is_allocated = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
+    let largest = program
+        .buffers
+        .iter()
+        .filter(is_allocated)
+        .max_by_key(|b| b.byte_count());
     let title = format!("the run needs {bytes} bytes, more than the available memory");
     let d = Diagnostic::new(Code::E0509, title);
     Err(Box::new(match largest {

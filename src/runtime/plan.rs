@@ -69,7 +69,7 @@ fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<b
     let mut out = vec![false; program.steps.len()];
     let wants = program.steps.iter().enumerate().filter_map(|(i, step)| match step {
         Step::Contract {
-            what: Contract::Conv(d, o),
+            contract: Contract::Conv(d, o),
             ..
         } => {
             let extra = o
@@ -103,25 +103,26 @@ pub(super) fn plan_actions(
         packer: Packer::new(&options.shared.packs),
         roomy: choose_roomy_weights(program, options),
     };
-    let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
+    let planned: Vec<Mutex<Option<Result<Action, RunError>>>> =
+        program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread works alone on a large one at the end, and the memory for originals and copies together is
     // at its highest while little is packed.
-    let mut order: Vec<usize> = (0..made.len()).collect();
+    let mut order: Vec<usize> = (0..planned.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
-    options.pool.run(made.len(), |i| {
+    options.pool.run(planned.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
         let done = match options.cancel.is_cancelled() {
             true => Err(Box::new(cancelled())),
             false => planner.plan_action(i),
         };
-        if let Ok(mut place) = made[i].lock() {
+        if let Ok(mut place) = planned[i].lock() {
             *place = Some(done);
         }
         // Runs read only the packed copy.
         contract_constants(program, step).for_each(Tensor::release_pages);
     });
-    let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
+    let all = planned.into_iter().map(|m| m.into_inner().ok().flatten());
     let actions = all.map(|a| a.expect("every step was planned"));
     let actions: Vec<Action> = actions.collect::<Result<_, _>>()?;
     read_tables_sparsely(program);
@@ -166,7 +167,7 @@ fn constant_bytes(program: &Program, step: &Step) -> usize {
 /// The constant operands of a step's contraction.
 fn contract_constants<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a Tensor> {
     let operands = match step {
-        Step::Contract { what, .. } => what.operands(),
+        Step::Contract { contract, .. } => contract.operands(),
         _ => &[],
     };
     operands.iter().filter_map(|o| constant_tensor(program, o))
@@ -197,14 +198,14 @@ impl StepPlanner<'_> {
                     scratch: self.kernels.scratch_bytes(*kernel).next_multiple_of(ALIGN),
                 }
             }
-            Step::Contract { what, out, tail } => {
+            Step::Contract { contract, out, tail } => {
                 let name = &self.program.buffers[out.0].name;
                 let plan = self
-                    .plan_contract(what, self.roomy[i])
+                    .plan_contract(contract, self.roomy[i])
                     .map_err(|e| impossible(format!("cannot compute `{name}`: {e}")))?;
                 Action::Contract {
                     plan,
-                    operands: what.operands().to_vec(),
+                    operands: contract.operands().to_vec(),
                     out: *out,
                     tail: tail.clone(),
                 }
@@ -214,8 +215,8 @@ impl StepPlanner<'_> {
                 Action::Routine(i, self.options.routines.find(&call.op).ok_or_else(missing)?)
             }
             Step::Control { graphs, .. } => {
-                let made = graphs.iter().map(|g| Executable::new(g.clone(), self.options));
-                Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
+                let executables = graphs.iter().map(|g| Executable::new(g.clone(), self.options));
+                Action::Control(i, executables.collect::<Result<Vec<_>, _>>()?)
             }
         })
     }
@@ -227,9 +228,9 @@ impl StepPlanner<'_> {
     }
 
     /// Plans a contraction. `room` states whether its weight may be kept in a form that has more bytes.
-    fn plan_contract(&self, what: &Contract, room: bool) -> Result<ContractPlan, PlanError> {
+    fn plan_contract(&self, contract: &Contract, room: bool) -> Result<ContractPlan, PlanError> {
         let library = &*self.options.library;
-        Ok(match what {
+        Ok(match contract {
             Contract::MatMul(d, o) => {
                 let (a, b) = (self.constant(o.first()), self.constant(o.get(1)));
                 ContractPlan::MatMul(library.plan_matmul(d, MatMulConstants { a, b })?)
@@ -283,9 +284,9 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     results.for_each(|(b, _)| read[b.0] = true);
     for step in &program.steps {
         let packed: Vec<BufferId> = match step {
-            Step::Contract { what, tail, .. } => {
+            Step::Contract { contract, tail, .. } => {
                 let in_tail = |b: BufferId| tail.iter().any(|t| t.buffers.contains(&b));
-                let packed = packed_operands(program, what).into_iter().flatten();
+                let packed = packed_operands(program, contract).into_iter().flatten();
                 packed.map(|o| o.buffer).filter(|&b| !in_tail(b)).collect()
             }
             _ => vec![],
@@ -297,9 +298,9 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
 }
 
 /// The constant operands that a contraction's plan packs, so that its runs do not read them.
-fn packed_operands<'a>(program: &Program, what: &'a Contract) -> [Option<&'a BufferOperand>; 2] {
+fn packed_operands<'a>(program: &Program, contract: &'a Contract) -> [Option<&'a BufferOperand>; 2] {
     let constant = |o: Option<&'a BufferOperand>| o.filter(|o| constant_tensor(program, o).is_some());
-    match what {
+    match contract {
         // B is packed unless A is.
         Contract::MatMul(_, o) => match constant(o.first()) {
             None => [constant(o.get(1)), None],

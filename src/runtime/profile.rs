@@ -45,7 +45,7 @@ impl Executable {
             .map(|((s, a), &(time, min))| {
                 let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].byte_count()).sum();
                 let macs = match s {
-                    Step::Contract { what, .. } => what.macs(),
+                    Step::Contract { contract, .. } => contract.macs(),
                     _ => 0.0,
                 };
                 ProfileRow {
@@ -63,15 +63,15 @@ impl Executable {
         match (s, a) {
             (Step::Kernel { kernel, .. }, _) => {
                 let bits = 8 * self.kernels.vector_bytes(*kernel);
-                let why = self
+                let reason = self
                     .kernels
                     .why_not_widened(*kernel)
                     .map(|r| format!(": {r}"))
                     .unwrap_or_default();
-                format!("{} [{bits} bits{why}]", self.program.kernels[*kernel].name)
+                format!("{} [{bits} bits{reason}]", self.program.kernels[*kernel].name)
             }
             (Step::Contract { out, tail, .. }, Action::Contract { plan, .. }) => {
-                let how = match plan {
+                let method = match plan {
                     ContractPlan::MatMul(p) => p.describe(),
                     ContractPlan::Conv(p) => p.describe(),
                     ContractPlan::Expansion(p, ..) => p.describe(),
@@ -79,7 +79,7 @@ impl Executable {
                     ContractPlan::Recurrent(p, _) => p.describe(),
                 };
                 let then = if tail.is_some() { ", then its kernel" } else { "" };
-                format!("{} [{how}{then}]", self.program.buffers[out.0].name)
+                format!("{} [{method}{then}]", self.program.buffers[out.0].name)
             }
             (Step::Routine { call, .. }, _) => format!("{} (library)", call.op),
             (Step::Control { op, .. }, _) => format!("{op} (control flow)"),

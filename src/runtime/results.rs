@@ -41,13 +41,13 @@ impl Executable {
     /// Lets steps write results directly to the caller's memory: those that have memory of their own and are not the new value of a
     /// buffer.
     fn lend_memory(&mut self, targets: &mut [ViewMut<'_>]) {
-        let (kept, results) = self
+        let (mutated, results) = self
             .result_leaves
             .split_at(self.program.mutations.len().min(self.result_leaves.len()));
         for ((b, _), target) in results.iter().zip(targets) {
             if let BufferPlace::Output(n) = self.program.buffers[b.0].place
                 && self.lent[n].is_null()
-                && !kept.iter().any(|(m, _)| m == b)
+                && !mutated.iter().any(|(m, _)| m == b)
             {
                 self.lent[n] = target.address();
             }
@@ -63,10 +63,10 @@ impl Executable {
     /// their users write there.
     pub(super) fn collect_output<I: RunInput>(&self, inputs: &[I]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
-        let mut kept = self.kept_results.iter();
+        let mut copied = self.kept_results.iter();
         output.map(|(b, shape)| {
             let t = self.result_tensor(*b, shape, inputs);
-            if kept.next() == Some(&true) { t.deep_copy() } else { t }
+            if copied.next() == Some(&true) { t.deep_copy() } else { t }
         })
     }
 
@@ -99,8 +99,8 @@ pub fn check_result_memory<'a>(
     targets: &[ViewMut<'_>],
 ) -> Result<(), RunError> {
     if results.len() != targets.len() {
-        let (wanted, given) = (words::count(results.len(), "result"), targets.len());
-        let title = format!("the model has {wanted}, but memory was given for {given}");
+        let (expected, actual) = (words::count(results.len(), "result"), targets.len());
+        let title = format!("the model has {expected}, but memory was given for {actual}");
         return Err(Box::new(Diagnostic::new(Code::E0504, title)));
     }
     for (i, ((dtype, shape), target)) in results.zip(targets).enumerate() {
@@ -127,12 +127,12 @@ pub(super) fn result_leaves(program: &Program) -> Vec<(BufferId, Vec<usize>)> {
 /// For each result whether the user would share its memory with the model: a constant, or a buffer's value.
 pub(super) fn kept_results(program: &Program, leaves: &[(BufferId, Vec<usize>)]) -> Vec<bool> {
     let (values, results) = leaves.split_at(program.mutations.len().min(leaves.len()));
-    let kept = |b: &BufferId| match &program.buffers[b.0].place {
+    let outlives_call = |b: &BufferId| match &program.buffers[b.0].place {
         BufferPlace::Input(n) => program.inputs[*n].state.is_some(),
         BufferPlace::Constant(_) => true,
         _ => values.iter().any(|(v, _)| v == b),
     };
-    let results = results.iter().map(|(b, _)| kept(b));
+    let results = results.iter().map(|(b, _)| outlives_call(b));
     values.iter().map(|_| false).chain(results).collect()
 }
 

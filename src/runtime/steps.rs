@@ -94,7 +94,7 @@ impl Executable {
         unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
     }
 
-    /// Two convolutions as one, with the kernel between them; `at` gives the operands.
+    /// Two convolutions as one, with the kernel between them; `operand` gives the operands.
     ///
     /// # Safety
     /// As for [`ExpansionPlan::run`].
@@ -103,7 +103,7 @@ impl Executable {
         plan: &dyn ExpansionPlan,
         kernel: Option<usize>,
         biases: [bool; 2],
-        at: &dyn Fn(usize) -> *const u8,
+        operand: &dyn Fn(usize) -> *const u8,
         y: *mut u8,
         tail: Option<TileTail>,
     ) {
@@ -113,10 +113,10 @@ impl Executable {
             buffers: self.kernels.buffer_count(kernel),
         });
         let second = 2 + biases[0] as usize;
-        let bias = |i: usize, has: bool| if has { at(i) } else { std::ptr::null() };
+        let bias = |i: usize, has: bool| if has { operand(i) } else { std::ptr::null() };
         let args = ExpansionArgs {
-            x: at(0),
-            weights: [at(1), at(second)],
+            x: operand(0),
+            weights: [operand(1), operand(second)],
             biases: [bias(2, biases[0]), bias(second + 1, biases[1])],
             y,
             middle: middle.as_ref().map(Alone::as_tail),
@@ -128,7 +128,7 @@ impl Executable {
 
     fn run_contract(&self, plan: &ContractPlan, operands: &[BufferOperand], out: BufferId, follow: Option<&Follow>) {
         let tail = follow.map(Follow::as_tail);
-        let at = |i: usize| {
+        let operand = |i: usize| {
             operands
                 .get(i)
                 .map_or(std::ptr::null::<u8>(), |o| self.operand_address(o).cast_const())
@@ -141,9 +141,9 @@ impl Executable {
                 ContractPlan::MatMul(p) => p.run(
                     &self.pool,
                     &MatMulArgs {
-                        a: at(0),
-                        b: at(1),
-                        addend: at(2),
+                        a: operand(0),
+                        b: operand(1),
+                        addend: operand(2),
                         c,
                         tail,
                     },
@@ -151,16 +151,18 @@ impl Executable {
                 ContractPlan::Conv(p) => p.run(
                     &self.pool,
                     &ConvArgs {
-                        x: at(0),
-                        weight: at(1),
-                        bias: at(2),
+                        x: operand(0),
+                        weight: operand(1),
+                        bias: operand(2),
                         y: c,
                         tail,
                     },
                 ),
-                ContractPlan::Expansion(p, kernel, biases) => self.run_expansion(&**p, *kernel, *biases, &at, c, tail),
-                ContractPlan::Recurrent(p, o) => p.run(&self.pool, &recurrent_args(o, &at, c)),
-                ContractPlan::Attention(p) => p.run(&self.pool, &attention_args(&at, c)),
+                ContractPlan::Expansion(p, kernel, biases) => {
+                    self.run_expansion(&**p, *kernel, *biases, &operand, c, tail)
+                }
+                ContractPlan::Recurrent(p, o) => p.run(&self.pool, &recurrent_args(o, &operand, c)),
+                ContractPlan::Attention(p) => p.run(&self.pool, &attention_args(&operand, c)),
             }
         }
     }
@@ -235,26 +237,26 @@ impl Executable {
     }
 }
 
-/// The arguments of an attention; `at` gives the address of an operand.
-fn attention_args(at: &dyn Fn(usize) -> *const u8, out: *mut u8) -> AttentionArgs {
+/// The arguments of an attention; `operand` gives the address of an operand.
+fn attention_args(operand: &dyn Fn(usize) -> *const u8, out: *mut u8) -> AttentionArgs {
     AttentionArgs {
-        q: at(0),
-        k: at(1),
-        v: at(2),
-        mask: at(3),
-        bias: at(4),
+        q: operand(0),
+        k: operand(1),
+        v: operand(2),
+        mask: operand(3),
+        bias: operand(4),
         out,
     }
 }
 
-/// The arguments of a recurrent step; `at` gives the address of an operand.
-fn recurrent_args(o: &RecurrentOperands, at: &dyn Fn(usize) -> *const u8, out: *mut u8) -> RecurrentArgs {
-    let optional = |i: Option<usize>| i.map_or(std::ptr::null(), |i| at(i).cast());
+/// The arguments of a recurrent step; `operand` gives the address of an operand.
+fn recurrent_args(o: &RecurrentOperands, operand: &dyn Fn(usize) -> *const u8, out: *mut u8) -> RecurrentArgs {
+    let optional = |i: Option<usize>| i.map_or(std::ptr::null(), |i| operand(i).cast());
     RecurrentArgs {
-        inputs: at(0).cast(),
-        state: at(1).cast(),
+        inputs: operand(0).cast(),
+        state: operand(1).cast(),
         cell: optional(o.cell),
-        weight: at(o.weight).cast(),
+        weight: operand(o.weight).cast(),
         projection: optional(o.projection),
         bias: optional(o.bias),
         out: out.cast(),

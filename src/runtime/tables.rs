@@ -71,12 +71,12 @@ impl Tables {
             if buffer.byte_count() < LEAST || !source.is_mapped() || results.contains(&b) {
                 continue;
             }
-            let Some(found) = find_readers(program, b) else {
+            let Some(readers) = find_readers(program, b) else {
                 continue;
             };
-            let Some((_, first)) = found.first() else { continue };
+            let Some((_, first)) = readers.first() else { continue };
             let (row, rows) = (first.row * buffer.dtype.size(), first.rows);
-            let same = found.iter().all(|(_, r)| (r.row, r.rows) == (first.row, rows));
+            let same = readers.iter().all(|(_, r)| (r.row, r.rows) == (first.row, rows));
             let (true, Some(memory)) = (
                 same && row.checked_mul(rows) == Some(buffer.byte_count()),
                 map_zeroed(buffer.byte_count()),
@@ -85,7 +85,7 @@ impl Tables {
             };
             let table = out.all.len();
             out.gathers
-                .extend(found.iter().map(|&(step, r)| make_gather(program, step, table, r)));
+                .extend(readers.iter().map(|&(step, r)| make_gather(program, step, table, r)));
             out.all.push(SparseTable {
                 buffer: b,
                 source: source.clone(),
@@ -103,16 +103,16 @@ impl Tables {
     /// `addresses` are those of the program's buffers, and the step's indices are computed.
     pub(super) unsafe fn fetch_rows(&mut self, step: usize, addresses: &[*mut u8]) {
         for g in self.gathers.iter().filter(|g| g.step == step) {
-            let (at, table) = (addresses[g.ids.0].cast_const(), &mut self.all[g.table]);
+            let (data, table) = (addresses[g.ids.0].cast_const(), &mut self.all[g.table]);
             if g.count == 0 {
                 continue;
             }
             // SAFETY: the buffer has these elements; kernels only read it.
             unsafe {
                 match g.wide {
-                    true => table.fetch_rows(from_raw_parts(at.cast::<i64>(), g.count).iter().copied(), g.bound),
+                    true => table.fetch_rows(from_raw_parts(data.cast::<i64>(), g.count).iter().copied(), g.bound),
                     false => {
-                        let ids = from_raw_parts(at.cast::<i32>(), g.count).iter();
+                        let ids = from_raw_parts(data.cast::<i32>(), g.count).iter();
                         table.fetch_rows(ids.map(|&i| i.into()), g.bound);
                     }
                 }
@@ -148,7 +148,7 @@ fn make_gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather
 
 /// The steps whose kernels read rows of the constant `b`, if nothing else reads it but what packs it.
 fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
-    let mut found = vec![];
+    let mut readers = vec![];
     for (i, step) in program.steps.iter().enumerate() {
         if !step.buffers().contains(&b) {
             continue;
@@ -157,22 +157,22 @@ fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
             Step::Kernel { kernel, buffers } => {
                 let place = buffers.iter().position(|x| *x == b)?;
                 let again = buffers[place + 1..].contains(&b);
-                found.push((
+                readers.push((
                     i,
                     find_row_reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?,
                 ));
             }
-            Step::Contract { what, tail, .. }
-                if packs_constant(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
+            Step::Contract { contract, tail, .. }
+                if packs_constant(program, contract, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
             _ => return None,
         }
     }
-    Some(found)
+    Some(readers)
 }
 
 /// Whether a contraction packs the constant `b`, so that its runs do not read it.
-fn packs_constant(program: &Program, what: &Contract, b: BufferId) -> bool {
-    let Contract::MatMul(d, o) = what else { return false };
+fn packs_constant(program: &Program, contract: &Contract, b: BufferId) -> bool {
+    let Contract::MatMul(d, o) = contract else { return false };
     let is = |i: usize| o.get(i).is_some_and(|o| o.buffer == b);
     let constant = |i: usize| {
         let whole = o.get(i).and_then(whole_buffer);
@@ -192,7 +192,7 @@ fn find_row_reads(k: &Kernel, table: Buf) -> Option<Reads> {
             loads.push(index.clone());
         }
     });
-    let mut found = None;
+    let mut reads = None;
     for index in loads {
         let [(value, stride)] = index.dynamic[..] else {
             return None;
@@ -204,12 +204,12 @@ fn find_row_reads(k: &Kernel, table: Buf) -> Option<Reads> {
         }
         let (ids, rows, bound) = index_of(k, &values, value)?;
         let read = Reads { ids, rows, bound, row };
-        if found.is_some_and(|f| f != read) {
+        if reads.is_some_and(|f| f != read) {
             return None;
         }
-        found = Some(read);
+        reads = Some(read);
     }
-    found
+    reads
 }
 
 /// Every value's instruction.

@@ -137,7 +137,7 @@ pub fn bessel_y1(x: f64) -> f64 {
     })
 }
 
-fn second_kind(x: f64, order: BesselOrder, near: fn(f64, f64) -> f64) -> f64 {
+fn second_kind(x: f64, order: BesselOrder, small: fn(f64, f64) -> f64) -> f64 {
     if x == 0.0 {
         return f64::NEG_INFINITY;
     }
@@ -145,7 +145,7 @@ fn second_kind(x: f64, order: BesselOrder, near: fn(f64, f64) -> f64) -> f64 {
         return f64::NAN;
     }
     if x <= 5.0 {
-        return near(x, x * x);
+        return small(x, x * x);
     }
     let (p, q, phase) = eval_asymptotic(x, order);
     (p * phase.sin() + q * phase.cos()) * SQRT_2_OVER_PI / x.sqrt()

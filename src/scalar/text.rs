@@ -104,7 +104,7 @@ pub fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
     }
     match p.rest.trim() {
         "" => Ok(p.expr),
-        more => Err(format!("unexpected `{more}` after the expression")),
+        rest => Err(format!("unexpected `{rest}` after the expression")),
     }
 }
 
@@ -180,9 +180,9 @@ impl<'a> ExprParser<'a> {
             ScalarOp::Select(..) => d(0) == DType::B8 && d(1) == d(2),
             _ => true,
         };
-        let found = ScalarOp::from_mnemonic(word, args).filter(fits);
-        let found = found.map(|op| self.expr.op(op));
-        found.ok_or_else(|| format!("`{word}` does not accept {}", count(args.len(), "operand")))
+        let op = ScalarOp::from_mnemonic(word, args).filter(fits);
+        let op = op.map(|op| self.expr.op(op));
+        op.ok_or_else(|| format!("`{word}` does not accept {}", count(args.len(), "operand")))
     }
 }
 

@@ -287,10 +287,10 @@ impl Cx {
     pub(super) fn origin(&mut self, parts: Vec<(Name, Value)>, l: usize, r: usize) -> Option<Box<Origin>> {
         let mut origin = Origin::default();
         for (key, value) in parts {
-            let at = value.span;
+            let span = value.span;
             let known = match (&*key.text, value.kind) {
-                ("frame", ValueKind::Name(n)) => origin.frame.replace(Name::new(n, at)).is_none(),
-                ("scope", ValueKind::Name(n)) => origin.scope.replace(Name::new(n, at)).is_none(),
+                ("frame", ValueKind::Name(n)) => origin.frame.replace(Name::new(n, span)).is_none(),
+                ("scope", ValueKind::Name(n)) => origin.scope.replace(Name::new(n, span)).is_none(),
                 ("call", ValueKind::Tuple(v)) => match &v[..] {
                     [a, b] => string_pair(a, b).is_some_and(|p| origin.call.replace(p).is_none()),
                     _ => false,

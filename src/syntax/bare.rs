@@ -60,7 +60,7 @@ fn is_graph(tokens: &[Spanned<'_>], pieces: &[TopLevelPiece]) -> bool {
         .iter()
         .filter(|p| p.statement)
         .flat_map(|p| &tokens[p.range.clone()]);
-    let mut has = |wanted: Token<'_>| outside.any(|t| t.1 == wanted);
+    let mut has = |token: Token<'_>| outside.any(|t| t.1 == token);
     !graphs.iter().any(is_main) && has(Token::Placeholder) && has(Token::Output)
 }
 

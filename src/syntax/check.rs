@@ -169,12 +169,12 @@ impl ValueChecker<'_> {
                 }
             }
             ValueKind::Literal(n) if !self.rule => {
-                let what = format!("`${n}`");
-                self.report_misplaced(v, &what);
+                let construct = format!("`${n}`");
+                self.report_misplaced(v, &construct);
             }
             ValueKind::Rest(n) if !self.rule => {
-                let what = format!("`*%{n}`");
-                self.report_misplaced(v, &what);
+                let construct = format!("`*%{n}`");
+                self.report_misplaced(v, &construct);
             }
             ValueKind::Unknown => {
                 let d = Diagnostic::new(Code::E0012, "`?` is not a value")
@@ -191,8 +191,8 @@ impl ValueChecker<'_> {
             ValueKind::Call(..) => self.check_call(v),
             ValueKind::Bound(b) if self.nests => b.value.iter_mut().for_each(|v| self.check_value(v)),
             ValueKind::Bound(b) => {
-                let what = format!("a value named `%{}`", b.name.text);
-                self.report_misplaced(v, &what);
+                let construct = format!("a value named `%{}`", b.name.text);
+                self.report_misplaced(v, &construct);
             }
             _ => {}
         }
@@ -202,8 +202,8 @@ impl ValueChecker<'_> {
         let sound = match &mut v.kind {
             ValueKind::Unary(UnaryOp::Not, _) if !self.rule => return self.report_misplaced(v, "`not`"),
             ValueKind::Binary(op, ..) if !self.rule && !is_arithmetic(*op) => {
-                let what = format!("`{}`", op.symbol());
-                return self.report_misplaced(v, &what);
+                let construct = format!("`{}`", op.symbol());
+                return self.report_misplaced(v, &construct);
             }
             ValueKind::Unary(_, a) => self.check_operand(a),
             ValueKind::Binary(_, a, b) => self.check_operand(a) && self.check_operand(b),
@@ -272,8 +272,8 @@ impl ValueChecker<'_> {
         }
     }
 
-    fn report_misplaced(&mut self, v: &mut Value, what: &str) {
-        let d = Diagnostic::new(Code::E0012, format!("{what} outside a rewrite rule"))
+    fn report_misplaced(&mut self, v: &mut Value, construct: &str) {
+        let d = Diagnostic::new(Code::E0012, format!("{construct} outside a rewrite rule"))
             .at(v.span, "this syntax is only valid in rewrite rules");
         self.errors.push(d);
         v.kind = ValueKind::Unknown;

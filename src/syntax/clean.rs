@@ -43,8 +43,8 @@ impl Clean {
     }
 
     /// The original offset of a byte. The end of a line is mapped to the same line.
-    fn original_offset(&self, at: u32, end: bool) -> u32 {
-        self.starts.iter().fold(at, |at, starts| {
+    fn original_offset(&self, offset: u32, end: bool) -> u32 {
+        self.starts.iter().fold(offset, |at, starts| {
             let after = starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
             match after.checked_sub(1).and_then(|i| starts.get(i)) {
                 Some((clean, original)) => original + (at - clean),

@@ -165,10 +165,10 @@ impl<'s> BracketWalk<'s> {
         }
     }
 
-    fn begin_statement(&mut self, at: usize) {
+    fn begin_statement(&mut self, offset: usize) {
         let body = self.stack.iter().rposition(|o| o.owner.is_some());
         if let Some(body) = body {
-            self.close_down_to(body + 1, at);
+            self.close_down_to(body + 1, offset);
             self.said = false;
         }
         self.reset_operators();
@@ -224,15 +224,15 @@ impl<'s> BracketWalk<'s> {
             Token::RBrace => 0,
             _ => self.stack.iter().rposition(|o| o.owner.is_some()).map_or(0, |b| b + 1),
         };
-        let found = self.stack[floor..].iter().rposition(|o| o.token == opener);
-        let Some(found) = found.map(|f| f + floor) else {
+        let level = self.stack[floor..].iter().rposition(|o| o.token == opener);
+        let Some(level) = level.map(|f| f + floor) else {
             let span = Span::new(self.file, start, stop);
             if !std::mem::replace(&mut self.said, floor > 0) {
                 self.errors.push(stray_bracket(&token, span));
             }
             return;
         };
-        self.close_down_to(found + 1, start);
+        self.close_down_to(level + 1, start);
         if let Some(open) = self.pop() {
             let kind = if open.owner.is_some() { Token::BodyClose } else { token };
             self.out.push((start, kind, stop));
@@ -249,7 +249,7 @@ impl<'s> BracketWalk<'s> {
     }
 
     /// Closes and reports all brackets above `level` of the stack.
-    fn close_down_to(&mut self, level: usize, at: usize) {
+    fn close_down_to(&mut self, level: usize, offset: usize) {
         while self.stack.len() > level {
             let Some(open) = self.pop() else { return };
             let (closer, word) = match (&open.token, open.owner.is_some()) {
@@ -261,9 +261,9 @@ impl<'s> BracketWalk<'s> {
             let body = open.owner.is_some();
             if body || !std::mem::replace(&mut self.said, true) {
                 self.errors
-                    .push(unclosed_bracket(&open, word, Span::new(self.file, at, at)));
+                    .push(unclosed_bracket(&open, word, Span::new(self.file, offset, offset)));
             }
-            self.out.push((at, closer, at));
+            self.out.push((offset, closer, offset));
         }
     }
 
@@ -302,15 +302,22 @@ fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Tok
     }
 }
 
-fn unclosed_bracket(open: &OpenBracket<'_>, word: &str, at: Span) -> Diagnostic {
-    let what = match &open.owner {
+fn unclosed_bracket(open: &OpenBracket<'_>, word: &str, next: Span) -> Diagnostic {
+    let title = match &open.owner {
         Some(owner) => format!("{owner} is not closed"),
         None => format!("{} is not closed", open.token),
     };
-    Diagnostic::new(Code::E0006, what)
+    Diagnostic::new(Code::E0006, title)
         .at(open.span, "opened here")
-        .see(at, format!("`{word}` is missing before this"))
-        .fix(Span { end: at.start, ..at }, word, format!("close it with `{word}`"))
+        .see(next, format!("`{word}` is missing before this"))
+        .fix(
+            Span {
+                end: next.start,
+                ..next
+            },
+            word,
+            format!("close it with `{word}`"),
+        )
 }
 
 fn stray_bracket(token: &Token<'_>, span: Span) -> Diagnostic {

@@ -209,9 +209,9 @@ impl Printer<'_> {
         }
     }
 
-    /// Writes a blank line if one is required or the text has one before byte `at`.
-    fn blank_before(&mut self, at: u32) {
-        let before = self.text.get(..at as usize).unwrap_or("");
+    /// Writes a blank line if one is required or the text has one before byte `offset`.
+    fn blank_before(&mut self, offset: u32) {
+        let before = self.text.get(..offset as usize).unwrap_or("");
         let gap = &before[before.trim_end().len()..];
         let blank = self.blank || gap.matches('\n').count() > 1;
         if blank && !self.fresh {

@@ -30,17 +30,17 @@ pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
     let mut out = Lexed::default();
     let mut unknown: Vec<Span> = vec![];
     while let Some(token) = lexer.next() {
-        let at = lexer.span();
+        let range = lexer.span();
         match token {
             Ok(Token::IntDots(v)) => {
-                out.tokens.push((at.start, Token::Int(v), at.end - 2));
-                out.tokens.push((at.end - 2, Token::Dots, at.end));
+                out.tokens.push((range.start, Token::Int(v), range.end - 2));
+                out.tokens.push((range.end - 2, Token::Dots, range.end));
             }
-            Ok(Token::Int(i64::MIN)) => least_integer(file, &mut out, at),
-            Ok(t) => out.tokens.push((at.start, t, at.end)),
+            Ok(Token::Int(i64::MIN)) => least_integer(file, &mut out, range),
+            Ok(t) => out.tokens.push((range.start, t, range.end)),
             Err(()) => match unknown.last_mut() {
-                Some(s) if s.end as usize == at.start => s.end = at.end as u32,
-                _ => unknown.push(Span::new(file, at.start, at.end)),
+                Some(s) if s.end as usize == range.start => s.end = range.end as u32,
+                _ => unknown.push(Span::new(file, range.start, range.end)),
             },
         }
     }
@@ -58,16 +58,16 @@ pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
 }
 
 /// Accepts 9223372036854775808 only after a minus sign that is not a subtraction.
-fn least_integer(file: FileId, out: &mut Lexed<'_>, at: std::ops::Range<usize>) {
+fn least_integer(file: FileId, out: &mut Lexed<'_>, range: std::ops::Range<usize>) {
     let before = out.tokens.len().checked_sub(2).map(|i| &out.tokens[i].1);
     let negated = matches!(out.tokens.last(), Some((_, Token::Minus, _))) && !before.is_some_and(Token::ends_value);
     let start = if negated {
-        out.tokens.pop().map_or(at.start, |t| t.0)
+        out.tokens.pop().map_or(range.start, |t| t.0)
     } else {
-        out.errors.push(too_large(Span::new(file, at.start, at.end)));
-        at.start
+        out.errors.push(too_large(Span::new(file, range.start, range.end)));
+        range.start
     };
-    out.tokens.push((start, Token::Int(i64::MIN), at.end));
+    out.tokens.push((start, Token::Int(i64::MIN), range.end));
 }
 
 fn unknown_text(text: &str, span: Span) -> Diagnostic {

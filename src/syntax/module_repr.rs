@@ -27,11 +27,11 @@ pub(super) type Sequences = HashMap<String, Vec<String>>;
 
 /// The sequences among the modules printed in `text`.
 pub(super) fn find_sequences(text: &str) -> Sequences {
-    let mut found = DeclaredModules::default();
+    let mut modules = DeclaredModules::default();
     for region in find_regions(text) {
-        read_declarations(FileId(0), text, region, &mut found);
+        read_declarations(FileId(0), text, region, &mut modules);
     }
-    found.sequences
+    modules.sequences
 }
 
 /// The modules that a text declares.
@@ -43,14 +43,14 @@ struct DeclaredModules {
 
 /// Reads the modules that torch printed in `text`.
 pub(super) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
-    let mut found = DeclaredModules::default();
+    let mut modules = DeclaredModules::default();
     let mut rest: Option<Vec<u8>> = None;
     for region in find_regions(&text) {
-        read_declarations(file, &text, region.clone(), &mut found);
+        read_declarations(file, &text, region.clone(), &mut modules);
         blank_out(&mut rest.get_or_insert_with(|| text.as_bytes().to_vec())[region]);
     }
     FoundItems {
-        graphs: found.items,
+        graphs: modules.items,
         errors: vec![],
         rest: match rest {
             Some(bytes) => Cow::Owned(String::from_utf8(bytes).unwrap_or_default()),
@@ -61,10 +61,10 @@ pub(super) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
 
 /// The lines of a text with their offsets, without newlines.
 fn lines_with_offsets(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut at = 0;
+    let mut offset = 0;
     text.split_inclusive('\n').map(move |raw| {
-        let start = at;
-        at += raw.len();
+        let start = offset;
+        offset += raw.len();
         (start, raw.trim_end())
     })
 }
@@ -78,18 +78,18 @@ fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<(usize, usize)> = None;
     let mut lines = lines_with_offsets(text).peekable();
-    while let Some((at, line)) = lines.next() {
+    while let Some((offset, line)) = lines.next() {
         match open {
             None => {
                 let below = lines.peek().map(|l| l.1);
                 let begins = line.trim_start().strip_suffix('(').is_some_and(is_class)
                     && below.is_some_and(|b| indent_width(b) == indent_width(line) + 2 && split_child(b).is_some());
                 if begins {
-                    open = Some((at, indent_width(line)));
+                    open = Some((offset, indent_width(line)));
                 }
             }
             Some((from, depth)) if line.trim_start() == ")" && indent_width(line) == depth => {
-                out.push(from..at + line.len());
+                out.push(from..offset + line.len());
                 open = None;
             }
             Some(_) => {}
@@ -122,8 +122,8 @@ fn expand_names(name: &str) -> Vec<String> {
 fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut DeclaredModules) {
     // The paths of the enclosing modules. There are several if one line declares several modules.
     let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
-    for (at, line) in lines_with_offsets(&text[region.clone()]).skip(1) {
-        let at = region.start + at;
+    for (offset, line) in lines_with_offsets(&text[region.clone()]).skip(1) {
+        let offset = region.start + offset;
         let Some((name, rest)) = split_child(line) else {
             if line.trim() == ")" && open.len() > 1 {
                 open.pop();
@@ -155,7 +155,7 @@ fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut D
                 out.sequences.extend(paths.iter().map(|p| (p.clone(), vec![])));
             }
             open.push(paths);
-        } else if let Some(decl) = parse_declaration(file, class, Span::new(file, at, at + line.len())) {
+        } else if let Some(decl) = parse_declaration(file, class, Span::new(file, offset, offset + line.len())) {
             out.items.extend(paths.into_iter().map(|p| {
                 let name = Name::new(p, decl.span);
                 Item::Module(ModuleDecl { name, ..decl.clone() })

@@ -34,7 +34,7 @@ pub(super) fn foreign_dtype(name: &str) -> Option<String> {
     let bare = ["np.", "numpy.", "jnp.", "tf.", "torch."]
         .iter()
         .find_map(|m| name.strip_prefix(m));
-    let found = match bare.unwrap_or(name) {
+    let dtype = match bare.unwrap_or(name) {
         // Python's own types, as torch interprets them.
         "float" if bare.is_none() => DType::F64,
         "int" if bare.is_none() => DType::I64,
@@ -43,7 +43,7 @@ pub(super) fn foreign_dtype(name: &str) -> Option<String> {
         "bool_" => DType::from_torch("bool")?,
         other => DType::from_torch(other)?,
     };
-    Some(format!("torch.{}", found.torch_name()))
+    Some(format!("torch.{}", dtype.torch_name()))
 }
 
 /// Every dtype, in torch's spelling.

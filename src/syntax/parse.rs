@@ -193,8 +193,8 @@ pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
 
 /// The names that statements define, with their offsets. `lost` has those without tokens.
 fn collect_definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usize, Arc<str>)> {
-    let name = |(at, token, _): &Spanned<'_>| match token {
-        Token::NodeDef(n) | Token::BareDef(n) => Some((*at, Arc::from(*n))),
+    let name = |(offset, token, _): &Spanned<'_>| match token {
+        Token::NodeDef(n) | Token::BareDef(n) => Some((*offset, Arc::from(*n))),
         _ => None,
     };
     let mut out: Vec<_> = tokens.iter().filter_map(name).chain(lost).collect();
@@ -228,8 +228,8 @@ fn names_not_in(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
         Item::Rewrite(r) => Some(r.name.text.clone()),
         _ => None,
     };
-    let there: HashSet<Arc<str>> = items.iter().filter_map(name).collect();
-    names.retain(|n| !there.contains(n));
+    let present: HashSet<Arc<str>> = items.iter().filter_map(name).collect();
+    names.retain(|n| !present.contains(n));
     names
 }
 
@@ -243,7 +243,7 @@ fn statement_starts(tokens: &[Spanned<'_>]) -> Vec<usize> {
 /// gives one error.
 fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[usize]) {
     let place = |d: &Diagnostic| d.labels.first().map_or(0, |l| l.span.range().start);
-    let statement = |at: usize| bounds.partition_point(|&b| b <= at);
+    let statement = |offset: usize| bounds.partition_point(|&b| b <= offset);
     let causes: HashSet<usize> = errors[..parsed].iter().map(|d| statement(place(d))).collect();
     let mut i = 0;
     errors.retain(|d| {
@@ -293,8 +293,8 @@ fn balance_tokens<'s>(
         .map(|e| e.labels[0].span.start)
         .collect();
     let swallowed = |d: &Diagnostic| {
-        let at = d.labels[0].span.start;
-        let same_line = |&s: &u32| at < s && !text[at as usize..s as usize].contains('\n');
+        let offset = d.labels[0].span.start;
+        let same_line = |&s: &u32| offset < s && !text[offset as usize..s as usize].contains('\n');
         d.code == Code::E0006 && open.iter().any(same_line)
     };
     errors.extend(unbalanced.into_iter().filter(|d| !swallowed(d)));

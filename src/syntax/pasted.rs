@@ -105,10 +105,10 @@ impl LineCleaner {
     fn strip<'a>(&mut self, line: &'a str) -> &'a str {
         let body = line.strip_prefix('\u{feff}').unwrap_or(line);
         let body = &body[log_head(body)..];
-        if let Some(found) = decoration_before(body) {
+        if let Some(decoration) = decoration_before(body) {
             let known = self.decoration.as_ref().and_then(|d| strip_line(body, d));
             if known.is_none_or(|rest| decoration_before(rest).is_none_or(|d| !d.is_empty())) {
-                self.decoration = Some(found);
+                self.decoration = Some(decoration);
             }
         }
         let rest = self
@@ -146,23 +146,23 @@ fn is_typed(line: &str) -> bool {
 /// The offset in a line at which one of torch's texts begins, after any decoration.
 fn find_marker(line: &str) -> Option<usize> {
     let class = || {
-        let at = line.find("class ")?;
-        line[at..].contains("torch.nn.Module):").then_some(at)
+        let start = line.find("class ")?;
+        line[start..].contains("torch.nn.Module):").then_some(start)
     };
     let node = || {
-        let at = line.find('%')?;
-        let rest = &line[at + 1..];
+        let start = line.find('%')?;
+        let rest = &line[start + 1..];
         let name = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
         let tagged = rest[name..].starts_with(" : ") && (rest.contains("users=") || rest.contains("uses="));
-        (name > 0 && tagged && rest.contains("[target=")).then_some(at)
+        (name > 0 && tagged && rest.contains("[target=")).then_some(start)
     };
     let bare = || {
-        let at = line.find('%')?;
+        let start = line.find('%')?;
         // In FXIR, comments stay comments.
-        (is_bare(&line[at..]) && !line[..at].contains('#')).then_some(at)
+        (is_bare(&line[start..]) && !line[..start].contains('#')).then_some(start)
     };
     let word = |w: &str| line.find(w);
-    let found = [
+    let markers = [
         word("graph():"),
         word("graph(%"),
         word("ExportedProgram:"),
@@ -171,7 +171,7 @@ fn find_marker(line: &str) -> Option<usize> {
         node(),
         bare(),
     ];
-    found.into_iter().flatten().min()
+    markers.into_iter().flatten().min()
 }
 
 /// The length of a line's header in torch's logs, before the message: `V1121 12:00:00.123 77
@@ -190,28 +190,28 @@ fn log_head(line: &str) -> usize {
     if !level || !date || !body[..end].contains(".py:") {
         return 0;
     }
-    let mut at = start + end + 1;
+    let mut stop = start + end + 1;
     // Groups such as the frame number and the artifact name.
-    while let Some(group) = line[at..].strip_prefix(" [") {
+    while let Some(group) = line[stop..].strip_prefix(" [") {
         let Some(len) = group.find(']').filter(|&i| !group[..i].contains([' ', ','])) else {
             break;
         };
-        at += 2 + len + 1;
+        stop += 2 + len + 1;
     }
-    at + usize::from(line[at..].starts_with(' '))
+    stop + usize::from(line[stop..].starts_with(' '))
 }
 
 /// `before` without the file that torch names before a class (`/…/graph_module.py class …`, `<eval_with_key>.1 from
 /// …`), and without one space before that.
 fn without_file(before: &str) -> &str {
-    let mut at = 0;
+    let mut offset = 0;
     for word in before.split_inclusive(' ') {
         let name = word.trim_end();
         let is_file = name.contains(".py") && !name.ends_with(']') || name.starts_with("<eval_with_key>");
         if is_file && word.len() > name.len() {
-            return before[..at].strip_suffix(' ').unwrap_or(&before[..at]);
+            return before[..offset].strip_suffix(' ').unwrap_or(&before[..offset]);
         }
-        at += word.len();
+        offset += word.len();
     }
     before
 }

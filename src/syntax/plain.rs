@@ -9,26 +9,26 @@ struct OffsetWriter<'t> {
     out: String,
     starts: Vec<(u32, u32)>,
     /// The offset up to which the text has been copied or skipped.
-    at: usize,
+    offset: usize,
 }
 
 impl OffsetWriter<'_> {
     /// Copies up to `end`.
     fn copy_to(&mut self, end: usize) {
-        if end > self.at {
-            self.starts.push((self.out.len() as u32, self.at as u32));
-            self.out.push_str(&self.text[self.at..end]);
-            self.at = end;
+        if end > self.offset {
+            self.starts.push((self.out.len() as u32, self.offset as u32));
+            self.out.push_str(&self.text[self.offset..end]);
+            self.offset = end;
         }
     }
 
     /// Replaces the next `len` bytes with `by`.
     fn replace(&mut self, len: usize, by: &str) {
         if !by.is_empty() {
-            self.starts.push((self.out.len() as u32, self.at as u32));
+            self.starts.push((self.out.len() as u32, self.offset as u32));
             self.out.push_str(by);
         }
-        self.at += len;
+        self.offset += len;
     }
 }
 
@@ -44,23 +44,23 @@ pub(super) fn strip_markup(text: &str) -> Option<Clean> {
         text,
         out: String::with_capacity(text.len()),
         starts: vec![],
-        at: 0,
+        offset: 0,
     };
-    let mut at = 0;
-    while let Some(found) = text[at..].find(['\u{1b}', '\u{a0}', '\u{200b}', '<', '&', '"', '\'', '\\']) {
-        at += found;
-        let rest = &text[at..];
+    let mut offset = 0;
+    while let Some(skipped) = text[offset..].find(['\u{1b}', '\u{a0}', '\u{200b}', '<', '&', '"', '\'', '\\']) {
+        offset += skipped;
+        let rest = &text[offset..];
         let of_page = || page.then(|| match_tag(rest)).flatten();
         let piece = match_control(rest)
             .or_else(of_page)
-            .or_else(|| quote.and_then(|(from, q)| (at >= from).then(|| match_escape(rest, q)).flatten()));
+            .or_else(|| quote.and_then(|(from, q)| (offset >= from).then(|| match_escape(rest, q)).flatten()));
         match piece {
             Some((len, by)) => {
-                w.copy_to(at);
+                w.copy_to(offset);
                 w.replace(len, by);
-                at += len;
+                offset += len;
             }
-            None => at += rest.chars().next().map_or(1, char::len_utf8),
+            None => offset += rest.chars().next().map_or(1, char::len_utf8),
         }
     }
     w.copy_to(text.len());
@@ -102,13 +102,13 @@ fn match_tag(rest: &str) -> Option<(usize, &'static str)> {
 /// The start of a string literal that contains one of torch's texts, and its quote: `'graph():\n    %x : …'`.
 fn find_escaped_text(text: &str) -> Option<(usize, char)> {
     let begins = ["graph():\\n", "ExportedProgram:\\n", "(torch.nn.Module):\\n"];
-    let of = |b: &str| {
-        let at = text.find(b)?;
-        let before = text[..at].rfind(['\n', '"', '\''])?;
+    let find_quote = |b: &str| {
+        let start = text.find(b)?;
+        let before = text[..start].rfind(['\n', '"', '\''])?;
         let quote = text[before..].chars().next().filter(|c| *c != '\n')?;
         Some((before, quote))
     };
-    begins.into_iter().find_map(of)
+    begins.into_iter().find_map(find_quote)
 }
 
 /// An escape in a string literal, or its quote: its length and its replacement.

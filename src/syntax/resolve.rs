@@ -74,7 +74,7 @@ fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
     let d = Diagnostic::new(Code::E0015, format!("unknown element type `{name}`")).at(span, "not a dtype");
     let shorts = || DType::all().map(DType::short_name);
     let torch = || DType::all().map(DType::torch_name);
-    let near = DType::from_torch(name)
+    let similar = DType::from_torch(name)
         .map(DType::short_name)
         .or_else(|| nearest(name, shorts()))
         .or_else(|| {
@@ -83,7 +83,7 @@ fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
                 .map(DType::short_name)
         })
         .or_else(|| matches!(name, "Tensor" | "tensor" | "torch.Tensor").then_some("f32"));
-    match near {
+    match similar {
         Some(n) => d.suggest(span, n, "use torch's abbreviation"),
         None => d.help(format!("the dtypes are {}", shorts().collect::<Vec<_>>().join(" "))),
     }
@@ -170,7 +170,7 @@ fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, boo
         let written = parts.iter().all(|(_, w)| *w);
         (parts.into_iter().map(|(n, _)| n).collect(), written)
     };
-    let found = match &v.kind {
+    let size = match &v.kind {
         ValueKind::Int(i) => return (Some(SizeExpr::int(*i)), true),
         ValueKind::Float(x) => return (Some(SizeExpr::float(*x)), true),
         ValueKind::Bool(b) => return (Some(SizeExpr::int(*b as i64)), true),
@@ -202,7 +202,7 @@ fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, boo
         }
         _ => (None, true),
     };
-    match found {
+    match size {
         (None, w) => (not_a_size(v, d), w),
         found => found,
     }

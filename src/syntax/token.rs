@@ -247,7 +247,7 @@ fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
 pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnostic>) -> String {
     let mut out = String::with_capacity(body.len());
     let mut rest = body.char_indices().peekable();
-    while let Some((at, c)) = rest.next() {
+    while let Some((offset, c)) = rest.next() {
         if c != '\\' {
             out.push(c);
             continue;
@@ -273,8 +273,11 @@ pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnos
             Some(c) => out.push(c),
             None => {
                 let end = rest.peek().map_or(body.len(), |&(i, _)| i);
-                errors.push(bad_escape(&body[at..end], Span::new(file, start + at, start + end)));
-                out.push_str(&body[at..end]);
+                errors.push(bad_escape(
+                    &body[offset..end],
+                    Span::new(file, start + offset, start + end),
+                ));
+                out.push_str(&body[offset..end]);
             }
         }
     }

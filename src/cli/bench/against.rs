@@ -17,9 +17,9 @@ pub(super) fn run(app: &mut App, args: &Args, model: LoadedModel, other: &str) -
     let start = Instant::now();
     while times[0].len() < 5 || (start.elapsed().as_secs_f64() < args.seconds && times[0].len() < 20_000) {
         for (s, times) in subjects.iter_mut().zip(&mut times) {
-            let one = Instant::now();
+            let run_start = Instant::now();
             s.run()?;
-            times.push(one.elapsed());
+            times.push(run_start.elapsed());
         }
     }
     app.show_findings();

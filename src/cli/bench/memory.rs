@@ -40,9 +40,9 @@ impl MemoryReport {
     pub(super) fn summary_line(&self) -> String {
         let mb = |b: usize| format!("{:.1}", b as f64 / (1 << 20) as f64);
         let peak = self.peak.map_or(String::new(), |p| {
-            let more = p as f64 - (self.weights + self.arena) as f64;
-            let more = more / (1 << 20) as f64;
-            format!(", peak {} ({more:.1} in addition to weights and arena)", mb(p))
+            let additional = p as f64 - (self.weights + self.arena) as f64;
+            let additional = additional / (1 << 20) as f64;
+            format!(", peak {} ({additional:.1} in addition to weights and arena)", mb(p))
         });
         let [weights, packed, arena, code] = [self.weights, self.packed, self.arena, self.code].map(mb);
         format!("memory MiB: weights {weights}, packed {packed}, arena {arena}, code {code}{peak}")

@@ -88,10 +88,10 @@ impl Subject {
             until: Some(Stage::Compile),
             ..Request::default()
         };
-        let made = compile(&mut app.session, model, &request)?;
-        let ready = made.ready.ok_or(Stop::Reported)?;
+        let compilation = compile(&mut app.session, model, &request)?;
+        let ready = compilation.ready.ok_or(Stop::Reported)?;
         Ok(Subject {
-            module: made.module,
+            module: compilation.module,
             ready,
             bound,
         })
@@ -154,9 +154,9 @@ fn measure_calls(subject: &mut Subject, start: Instant, args: &Args) -> Result<M
     let mut sorted = vec![];
     let measuring = Instant::now();
     while sorted.len() < 5 || (measuring.elapsed().as_secs_f64() < args.seconds && sorted.len() < 20_000) {
-        let one = Instant::now();
+        let run_start = Instant::now();
         subject.run()?;
-        sorted.push(one.elapsed());
+        sorted.push(run_start.elapsed());
     }
     sorted.sort();
     let mut profile = None;
@@ -175,11 +175,11 @@ fn measure_calls(subject: &mut Subject, start: Instant, args: &Args) -> Result<M
 /// The time since the process started. A caller that measures processes passes its own clock in the environment (`T0`,
 /// seconds since 1970), which includes the start of the process.
 fn since_process_start(start: Instant) -> Duration {
-    let given = std::env::var("T0").ok().and_then(|t| t.parse::<f64>().ok());
+    let started = std::env::var("T0").ok().and_then(|t| t.parse::<f64>().ok());
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map(|d| d.as_secs_f64());
-    match (given, now) {
+    match (started, now) {
         (Some(t0), Ok(now)) if (0.0..1e6).contains(&(now - t0)) => Duration::from_secs_f64(now - t0),
         _ => start.elapsed(),
     }

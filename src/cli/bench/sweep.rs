@@ -24,8 +24,8 @@ pub(super) fn run(app: &mut App, args: &Args, sweep: &SizeList) -> Outcome {
     let mut rows = vec![];
     for &size in &sweep.sizes {
         let swept = sweep.names.iter().map(|n| (n.clone(), size));
-        let given: Vec<_> = args.model.dims.iter().cloned().chain(swept).collect();
-        let dims = given_dims(app, &module, &given)?;
+        let all_dims: Vec<_> = args.model.dims.iter().cloned().chain(swept).collect();
+        let dims = given_dims(app, &module, &all_dims)?;
         let bound = bind_provided(app, &module, provided.clone(), dims)?;
         rows.push((size, measure_size(app, &mut function, &bound, args.seconds)?));
     }

@@ -8,19 +8,19 @@ use std::path::Path;
 
 /// An array in a file, if it has the type written with it.
 pub(super) fn array_of_type(array: FileArray, ty: &Type) -> Result<Given, String> {
-    let found = array.ty();
+    let actual = array.ty();
     let same = |d: &Dim, f: &Dim| d.as_const().is_none() || d == f;
     let fits = match ty {
         Val::Leaf(t) => {
-            let sizes = t.shape.as_ref().zip(found.shape.as_ref());
+            let sizes = t.shape.as_ref().zip(actual.shape.as_ref());
             let shapes = sizes.is_none_or(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)));
-            t.dtype == found.dtype && shapes
+            t.dtype == actual.dtype && shapes
         }
         _ => false,
     };
     match fits {
         true => Ok(Given::File(array)),
-        false => Err(format!("the file contains {found}")),
+        false => Err(format!("the file contains {actual}")),
     }
 }
 
@@ -36,11 +36,11 @@ pub(super) fn find_array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     }
     let mut list = files::open_arrays(Path::new(path))?;
     let names: Vec<String> = list.iter().map(|(n, _)| format!("`{n}`")).collect();
-    let found = match name {
+    let index = match name {
         Some(n) => list.iter().position(|(k, _)| k == n),
         None => (list.len() == 1).then_some(0),
     };
-    match found.map(|i| list.swap_remove(i)) {
+    match index.map(|i| list.swap_remove(i)) {
         Some((_, Ok(array))) => Ok(Some(array)),
         Some((name, Err(ty))) => {
             let title = format!("`{path}` contains no array of a supported type");

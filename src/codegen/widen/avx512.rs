@@ -49,8 +49,8 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
     let mut pinned: Vec<(u64, Register)> = r.pinned.iter().map(|(&d, &z)| (d, z)).collect();
     pinned.sort_unstable();
     for (d, z) in pinned {
-        let at = MemoryOperand::with_base_displ(Register::R8, d as i64);
-        r.emit_reg_mem(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, at)?;
+        let operand = MemoryOperand::with_base_displ(Register::R8, d as i64);
+        r.emit_reg_mem(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, operand)?;
     }
     for n in 0..flow.ins.len() {
         r.rewrite_inst(n)?;

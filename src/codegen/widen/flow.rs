@@ -84,14 +84,14 @@ fn stack_word(i: &Instruction) -> Option<usize> {
 }
 
 fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
-    let mut found: BTreeMap<u64, Instruction> = BTreeMap::new();
+    let mut instructions: BTreeMap<u64, Instruction> = BTreeMap::new();
     let mut work = vec![BASE];
     let mut d = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
     while let Some(mut ip) = work.pop() {
-        while !found.contains_key(&ip) {
-            let at = ip.checked_sub(BASE).filter(|&a| a < code.len() as u64);
-            let at = at.ok_or(Reject::Flow("a branch leaves the function"))?;
-            d.set_position(at as usize)
+        while !instructions.contains_key(&ip) {
+            let offset = ip.checked_sub(BASE).filter(|&a| a < code.len() as u64);
+            let offset = offset.ok_or(Reject::Flow("a branch leaves the function"))?;
+            d.set_position(offset as usize)
                 .map_err(|_| Reject::Flow("a branch leaves the function"))?;
             d.set_ip(ip);
             let i = d.decode();
@@ -102,7 +102,7 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
                 // Takes the address of a constant. The pass does not track accesses through it.
                 return Err(Reject::Memory(i.code()));
             }
-            found.insert(ip, i);
+            instructions.insert(ip, i);
             match i.flow_control() {
                 FlowControl::Next => {}
                 FlowControl::ConditionalBranch => work.push(i.near_branch_target()),
@@ -117,22 +117,22 @@ fn decode_reachable(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
             ip = i.next_ip();
         }
     }
-    Ok(found.into_values().collect())
+    Ok(instructions.into_values().collect())
 }
 
 fn is_branch(i: &Instruction) -> bool {
     i.is_jcc_short_or_near() || i.is_jmp_short_or_near()
 }
 
-/// The instructions that may run after instruction `n`. `at` has the index of the instruction at each address.
-fn successors_of(ins: &[Instruction], at: &HashMap<u64, usize>, n: usize) -> Vec<usize> {
+/// The instructions that may run after instruction `n`. `index_at` has the index of the instruction at each address.
+fn successors_of(ins: &[Instruction], index_at: &HashMap<u64, usize>, n: usize) -> Vec<usize> {
     let i = &ins[n];
     let falls_through = !matches!(
         i.flow_control(),
         FlowControl::UnconditionalBranch | FlowControl::Return | FlowControl::Exception
     );
     let next = falls_through.then_some(n + 1);
-    let target = is_branch(i).then(|| at[&i.near_branch_target()]);
+    let target = is_branch(i).then(|| index_at[&i.near_branch_target()]);
     next.into_iter().chain(target).collect()
 }
 
@@ -141,10 +141,10 @@ impl Flow {
     /// bytes.
     pub(super) fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
         let ins = decode_reachable(code)?;
-        let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
+        let index_at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
         let branches = ins.iter().filter(|i| is_branch(i));
         let targets = branches.map(|i| i.near_branch_target()).collect();
-        let successors: Vec<Vec<usize>> = (0..ins.len()).map(|n| successors_of(&ins, &at, n)).collect();
+        let successors: Vec<Vec<usize>> = (0..ins.len()).map(|n| successors_of(&ins, &index_at, n)).collect();
         let (live_in, live_out) = compute_liveness(&ins, &successors);
         let mut depth = vec![0; ins.len()];
         for (n, s) in successors.iter().enumerate() {

@@ -80,7 +80,7 @@ impl fmt::Display for Reject {
         match self {
             Reject::Code(c) => write!(f, "instruction {c:?} cannot be widened"),
             Reject::Memory(c) => write!(f, "unsupported memory operand of {c:?}"),
-            Reject::Flow(what) => f.write_str(what),
+            Reject::Flow(problem) => f.write_str(problem),
             Reject::Spills(n) => write!(f, "too many spilled vectors ({n})"),
             Reject::Encode(e) => f.write_str(e),
         }
@@ -132,12 +132,12 @@ fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide,
     let (mut bytes, mut uses) = (vec![], vec![]);
     for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {
         uses.push((n, bytes.len() as u64));
-        let (at, size) = (
+        let (start, size) = (
             i.memory_displacement64().wrapping_sub(BASE) as usize,
             i.memory_size().size(),
         );
         // The constant of a wide operand is the narrow constant, repeated.
-        let original = at.checked_add(size.min(16)).and_then(|end| code.get(at..end));
+        let original = start.checked_add(size.min(16)).and_then(|end| code.get(start..end));
         let original = original.ok_or(Reject::Memory(i.code()))?;
         let entry = original.iter().cycle().take(size);
         bytes.extend(entry.copied());
@@ -147,13 +147,13 @@ fn encode_with_constants(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide,
     let length = at_distance(&mut out, &uses, 1 << 20)?.code.len();
     // The constants must not start at the address of an instruction of the narrow code: the encoder would take the
     // reference for one to that instruction.
-    let behind = length.max(code.len()).next_multiple_of(64);
-    let mut all = at_distance(&mut out, &uses, behind as u64)?;
+    let table_start = length.max(code.len()).next_multiple_of(64);
+    let mut all = at_distance(&mut out, &uses, table_start as u64)?;
     if !uses.is_empty() {
         if all.code.len() != length {
             return Err(Reject::Flow("the distance to the constants changes the code size"));
         }
-        all.code.resize(behind, 0);
+        all.code.resize(table_start, 0);
         all.code.extend(bytes);
     }
     Ok(all)
@@ -170,9 +170,9 @@ fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) ->
     let encoded = encoded.map_err(|e| Reject::Encode(e.to_string()))?;
     // Branches that became longer have no offset of their own.
     let placed = encoded.new_instruction_offsets.iter().zip(out.iter());
-    let placed = placed.filter(|(at, i)| **at != u32::MAX && i.ip() >= BASE);
+    let placed = placed.filter(|(offset, i)| **offset != u32::MAX && i.ip() >= BASE);
     Ok(Wide {
-        origins: placed.map(|(&at, i)| (at, (i.ip() - BASE) as u32)).collect(),
+        origins: placed.map(|(&offset, i)| (offset, (i.ip() - BASE) as u32)).collect(),
         code: encoded.code_buffer,
     })
 }

@@ -43,7 +43,7 @@ pub fn render(sources: &Sources, list: &[&Diagnostic], format: DiagnosticFormat,
     }
 }
 
-fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> String) -> String {
+fn join_capped(list: &[&Diagnostic], separator: &str, render_one: impl Fn(&Diagnostic) -> String) -> String {
     let mut out = String::new();
     let mut order = list.to_vec();
     if order.len() > SHOWN {
@@ -51,13 +51,13 @@ fn join_capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) 
         order.sort_by_key(|d| std::cmp::Reverse(d.severity));
     }
     for d in order.into_iter().take(SHOWN) {
-        out.push_str(&one(d));
+        out.push_str(&render_one(d));
         out.push_str(separator);
     }
-    if let Some(more) = list.len().checked_sub(SHOWN).filter(|&n| n > 0) {
+    if let Some(hidden) = list.len().checked_sub(SHOWN).filter(|&n| n > 0) {
         let all = list.len();
         out.push_str(&format!(
-            "note: {more} more of {all} diagnostics are not shown; use --message-format json to see all\n{separator}"
+            "note: {hidden} more of {all} diagnostics are not shown; use --message-format json to see all\n{separator}"
         ));
     }
     out

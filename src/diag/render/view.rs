@@ -150,11 +150,11 @@ impl<'v, 'a> LineWindows<'v, 'a> {
     }
 
     fn clip_span(&self, file: FileId, span: Range<usize>) -> Range<usize> {
-        let one = |byte: usize| match self.window_of(file, self.view.line_of(file, byte)) {
+        let clip_byte = |byte: usize| match self.window_of(file, self.view.line_of(file, byte)) {
             Some(w) => byte.clamp(w.start, w.end),
             None => byte,
         };
-        one(span.start)..one(span.end)
+        clip_byte(span.start)..clip_byte(span.end)
     }
 }
 

@@ -26,20 +26,20 @@ pub struct CacheFile {
 /// The folder `FXC_CACHE_DIR`, or the user's folder for caches.
 pub(super) fn default_path() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(own) = var("FXC_CACHE_DIR") {
-        return Some(own);
+    if let Some(folder) = var("FXC_CACHE_DIR") {
+        return Some(folder);
     }
     let base = if cfg!(windows) {
         var("LOCALAPPDATA")
     } else {
         // The specification of base directories says that relative paths are to be ignored.
-        let given = var("XDG_CACHE_HOME").filter(|p| p.is_absolute());
+        let configured = var("XDG_CACHE_HOME").filter(|p| p.is_absolute());
         let below = if cfg!(target_os = "macos") {
             "Library/Caches"
         } else {
             ".cache"
         };
-        given.or_else(|| Some(var("HOME")?.join(below)))
+        configured.or_else(|| Some(var("HOME")?.join(below)))
     };
     Some(base?.join("fxc"))
 }
@@ -69,7 +69,7 @@ fn why_foreign(meta: &Metadata) -> Option<String> {
         return Some("other users may write to it".into());
     }
     match own_user() {
-        Some(own) if own == meta.uid() => None,
+        Some(user) if user == meta.uid() => None,
         Some(_) => Some("it belongs to another user".into()),
         None => Some("its owner cannot be compared with the user".into()),
     }
@@ -121,10 +121,10 @@ pub(super) fn touch(path: &Path) {
     }
 }
 
-/// Removes entries until the others take at most `limit` bytes; `kept` goes last. Also removes what interrupted processes left.
-pub(super) fn shrink(path: &Path, limit: u64, kept: &Path) {
+/// Removes entries until the others take at most `limit` bytes; `newest` goes last. Also removes what interrupted processes left.
+pub(super) fn shrink(path: &Path, limit: u64, newest: &Path) {
     let mut all = entries(path);
-    all.sort_by_key(|e| e.path == kept);
+    all.sort_by_key(|e| e.path == newest);
     let mut total: u64 = all.iter().map(|e| e.bytes).sum();
     for e in &all {
         if total <= limit {

@@ -62,7 +62,7 @@ impl Cache {
     /// A cache in a folder, which need not exist, of at most `limit` bytes.
     pub fn open(folder: PathBuf, limit: u64) -> Result<Arc<Cache>, NoCache> {
         match folder::why_unsafe(&folder) {
-            Some(why) => Err(NoCache::Unusable(format!("{}: {why}", folder.display()))),
+            Some(reason) => Err(NoCache::Unusable(format!("{}: {reason}", folder.display()))),
             None => Ok(Arc::new(Cache { folder, limit })),
         }
     }

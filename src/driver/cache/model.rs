@@ -101,8 +101,8 @@ impl CachedModel {
                 .and_then(|n| n.to_str())
                 .is_some_and(|n| n.starts_with(&prefix))
         };
-        let own = self.cache.safe_entries().into_iter().rev().filter(|e| is_own(&e.path));
-        own.into_iter().find_map(|e| {
+        let entries = self.cache.safe_entries().into_iter().rev().filter(|e| is_own(&e.path));
+        entries.into_iter().find_map(|e| {
             let read = CompiledFile::open(&e.path).map_err(Diagnostics::from);
             match read.and_then(|file| file.read_inputs(sources)) {
                 Ok(module) => Some(module),
@@ -120,8 +120,8 @@ impl CachedModel {
             return Err(Diagnostics::new());
         };
         match import::read_mapped_pt2(path, map.clone()) {
-            Ok((module, found)) if !found.has_errors() => Ok(module),
-            Ok((_, found)) | Err(found) => Err(found),
+            Ok((module, findings)) if !findings.has_errors() => Ok(module),
+            Ok((_, findings)) | Err(findings) => Err(findings),
         }
     }
 
@@ -131,19 +131,19 @@ impl CachedModel {
         session: &mut Session,
         inputs: &GraphModule,
         types: &[Type],
-        how: (&PassOptions, usize),
+        options: (&PassOptions, usize),
     ) -> Staged<Option<(GraphModule, Ready)>> {
-        let Some(path) = self.entry_path(session, types, how.0) else {
+        let Some(path) = self.entry_path(session, types, options.0) else {
             return Ok(None);
         };
         let Some(file) = self.open_entry(&path) else {
             return Ok(None);
         };
         let signature = signature_module(inputs);
-        match session.catch_findings(|s| file.load_fitting(s, &signature, types, how)) {
+        match session.catch_findings(|s| file.load_fitting(s, &signature, types, options)) {
             Ok(Ok(ready)) => Ok(Some(ready)),
-            Err(found) if session.cancel.is_cancelled() => {
-                session.diagnostics.extend(found);
+            Err(findings) if session.cancel.is_cancelled() => {
+                session.diagnostics.extend(findings);
                 Err(Reported)
             }
             // Whatever is wrong with the entry, the model is compiled anew.
@@ -179,8 +179,8 @@ impl CachedModel {
     }
 
     /// Makes an entry of code that was just compiled. It is written later: see [`PendingEntry::write`].
-    pub(in crate::driver) fn keep(&self, session: &mut Session, executable: &Executable, how: (&[Type], &PassOptions)) {
-        let (types, passes) = how;
+    pub(in crate::driver) fn keep(&self, session: &mut Session, executable: &Executable, key: (&[Type], &PassOptions)) {
+        let (types, passes) = key;
         let Some((path, options)) = self
             .entry_path(session, types, passes)
             .zip(code_options(passes, session.exact))

@@ -67,7 +67,7 @@ impl PendingEntry {
         let written = NativeWriter::default().write_part(&mut file, &self.part, &self.types);
         written.map_err(|e| match e {
             WriteError::Io(e) => e,
-            WriteError::NoForm(what) => io::Error::other(what),
+            WriteError::NoForm(part) => io::Error::other(part),
         })?;
         let entry = NativeEntry::new(self.target, self.options);
         let manifest = Manifest {

@@ -36,12 +36,12 @@ pub fn find_bad_pass(
 ) -> Staged<Option<Blame>> {
     let want = interpreted_results(session, &module, bound)?;
     for p in passes {
-        if let Err(found) = pass::run_pass(p, &mut module, options) {
-            session.diagnostics.extend(found);
+        if let Err(findings) = pass::run_pass(p, &mut module, options) {
+            session.diagnostics.extend(findings);
             return Err(Reported);
         }
-        let got = interpreted_results(session, &module, bound)?;
-        for ((name, w), (_, g)) in want.iter().zip(&got) {
+        let results = interpreted_results(session, &module, bound)?;
+        for ((name, w), (_, g)) in want.iter().zip(&results) {
             let difference = compare(g, w, tolerance);
             if !difference.agrees() {
                 return Ok(Some(Blame {
@@ -145,7 +145,7 @@ fn bisect_nodes(count: usize, mut blame: impl FnMut(usize) -> Staged<Option<Blam
     let Some(mut hi) = count.checked_sub(1) else {
         return Ok(BisectOutcome::Agree { nodes: 0 });
     };
-    let Some(mut found) = blame(hi)? else {
+    let Some(mut culprit) = blame(hi)? else {
         return Ok(BisectOutcome::Agree { nodes: 1 });
     };
     let mut lo = 0;
@@ -153,13 +153,13 @@ fn bisect_nodes(count: usize, mut blame: impl FnMut(usize) -> Staged<Option<Blam
         let middle = lo + (hi - lo) / 2;
         match blame(middle)? {
             Some(b) => {
-                found = b;
+                culprit = b;
                 hi = middle;
             }
             None => lo = middle + 1,
         }
     }
-    Ok(BisectOutcome::Differ(found))
+    Ok(BisectOutcome::Differ(culprit))
 }
 
 /// Makes node `n` the only result of the graph, and erases the calls that it does not need.
@@ -193,13 +193,13 @@ fn blame_node(
     let Some(graph) = module.entry() else {
         return Err(Reported);
     };
-    let given = executable_inputs(&executable, graph, bound).map_err(|d| report_error(session, d))?;
+    let inputs = executable_inputs(&executable, graph, bound).map_err(|d| report_error(session, d))?;
     random::seed(0);
-    let result = executable.run(&given).map_err(|d| report_error(session, *d))?;
-    let (Some(got), Some(want)) = (result.as_leaf(), want.get(&n)) else {
+    let result = executable.run(&inputs).map_err(|d| report_error(session, *d))?;
+    let (Some(actual), Some(want)) = (result.as_leaf(), want.get(&n)) else {
         return Ok(None);
     };
-    let difference = compare(got, want, tolerance);
+    let difference = compare(actual, want, tolerance);
     let name = graph[n].name().to_string();
     Ok((!difference.agrees()).then(|| Blame {
         value: graph[n].target().to_string(),

@@ -96,7 +96,7 @@ fn scalar_to_f64(s: Scalar) -> f64 {
 /// The index of the element with linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
 pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
     let mut rest = i;
-    let mut at: Vec<usize> = shape
+    let mut index: Vec<usize> = shape
         .iter()
         .rev()
         .map(|&d| {
@@ -105,8 +105,8 @@ pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
             x
         })
         .collect();
-    at.reverse();
-    at
+    index.reverse();
+    index
 }
 
 #[cfg(test)]

@@ -72,8 +72,8 @@ pub fn minimize(
         run_b,
         agree,
     };
-    let found = m.search(traverse);
-    Ok(found.into_iter().flatten().map(|i| m.calls[i]).collect())
+    let ranges = m.search(traverse);
+    Ok(ranges.into_iter().flatten().map(|i| m.calls[i]).collect())
 }
 
 impl Minimizer<'_, '_> {

@@ -95,7 +95,7 @@ fn diff_middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
 }
 
 fn show_lines(lines: &[(char, &str)], context: usize) -> String {
-    let near = |i: usize| {
+    let is_near_change = |i: usize| {
         let from = i.saturating_sub(context);
         let to = (i + context + 1).min(lines.len());
         lines[from..to].iter().any(|(mark, _)| *mark != ' ')
@@ -103,7 +103,7 @@ fn show_lines(lines: &[(char, &str)], context: usize) -> String {
     let mut out = String::new();
     let mut gap = false;
     for (i, (mark, line)) in lines.iter().enumerate() {
-        if near(i) {
+        if is_near_change(i) {
             if gap {
                 out.push_str("  …\n");
             }

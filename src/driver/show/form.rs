@@ -60,7 +60,7 @@ impl PrintForm {
 /// graph.
 pub fn write_form(m: &GraphModule, form: PrintForm, groups: &Groups) -> String {
     let none = Groups::new();
-    let of = |name: &str| {
+    let groups_of = |name: &str| {
         let is_entry = m.entry_name().is_some_and(|e| &**e == name);
         if is_entry { groups } else { &none }
     };
@@ -83,7 +83,7 @@ pub fn write_form(m: &GraphModule, form: PrintForm, groups: &Groups) -> String {
         PrintForm::Readable => graph::readable::print_readable(m),
         PrintForm::Program => graph::readable::print_program(m),
         PrintForm::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
-        PrintForm::Dot => each(&|name, g| ended(graph::dot::with_groups(g, name, Some(m), of(name)))),
+        PrintForm::Dot => each(&|name, g| ended(graph::dot::with_groups(g, name, Some(m), groups_of(name)))),
         // A drawing shows only the entry graph, since one drawing is one file.
         PrintForm::Svg => m
             .entry()

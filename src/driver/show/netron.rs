@@ -178,8 +178,8 @@ fn elem_type(d: DType) -> i32 {
 fn initializer_object(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     let path = g[n].target();
     let declared = m.attributes.get(path);
-    let own = declared.and_then(|a| a.value.as_ref().map(|v| v.ty()));
-    let ty = own.or_else(|| declared?.ty.as_ref()?.as_leaf().cloned());
+    let value_type = declared.and_then(|a| a.value.as_ref().map(|v| v.ty()));
+    let ty = value_type.or_else(|| declared?.ty.as_ref()?.as_leaf().cloned());
     let ty = ty.or_else(|| g[n].meta.ty.as_ref()?.as_leaf().cloned());
     let dims = |t: &TensorType| {
         t.shape

@@ -122,8 +122,8 @@ pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
         Artifact::OptimizedCode => {
             let mut spelled = m.clone();
             // Ops without a torch name are decomposed. Those that are not composite stay, and Python will report them.
-            let apart = decompose(&mut spelled, |op| !op.forms.is_empty() || op.custom.is_some());
-            debug_assert!(apart.is_ok());
+            let decomposed = decompose(&mut spelled, |op| !op.forms.is_empty() || op.custom.is_some());
+            debug_assert!(decomposed.is_ok());
             let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));
             debug_assert!(matches!(respell, Some(Ok(_))));
             let entry = spelled.entry();
@@ -189,13 +189,13 @@ fn size_of(kernels: &CompiledKernels, i: usize) -> String {
         32 => ", ymm registers",
         _ => "",
     };
-    let why = match kernels.why_narrow(i) {
-        Some(why) if width == 16 => format!("; not widened: {why}"),
-        Some(why) => format!("; {why}"),
+    let reason = match kernels.why_narrow(i) {
+        Some(reason) if width == 16 => format!("; not widened: {reason}"),
+        Some(reason) => format!("; {reason}"),
         None => String::new(),
     };
     format!(
-        "{} bytes, vectors of {} bits{registers}{why}",
+        "{} bytes, vectors of {} bits{registers}{reason}",
         kernels.code_bytes(i),
         8 * width
     )

@@ -7,7 +7,7 @@ use crate::types::Val;
 /// The first difference in meaning between two modules, ignoring source locations; `None` if they are the same.
 pub fn module_difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
     // Unlike `==`, the debug text treats NaN as equal to itself.
-    let same = |what: &str, x: String, y: String| (x != y).then(|| format!("{what}: {x} and {y}"));
+    let same = |property: &str, x: String, y: String| (x != y).then(|| format!("{property}: {x} and {y}"));
     let weights = |m: &GraphModule| format!("{:?}", m.weights.as_ref().map(|w| &w.0));
     let dims = |m: &GraphModule| {
         format!(

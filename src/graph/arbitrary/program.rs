@@ -22,8 +22,8 @@ pub fn program(seed: u64, nodes: usize) -> Graph {
     }
     for _ in 0..nodes {
         let (x, shape) = live[r.next_below(live.len())].clone();
-        let made = add_step(r, &mut g, &live, x, &shape);
-        live.push(made);
+        let added = add_step(r, &mut g, &live, x, &shape);
+        live.push(added);
     }
     let first = live.len().saturating_sub(r.next_below(3) + 1);
     let results: Vec<Arg> = live[first..].iter().map(|(n, _)| Val::Leaf(*n)).collect();
@@ -106,8 +106,8 @@ fn add_reduction(r: &mut Rng, g: &mut Graph, x: NodeId, shape: &[usize]) -> (Nod
 /// The broadcast shape of two shapes; `None` if there is none, or if it has more than 4096 elements.
 fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
-    let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);
-    let size = |i| match (at(a, i), at(b, i)) {
+    let aligned = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);
+    let size = |i| match (aligned(a, i), aligned(b, i)) {
         (x, y) if x == y || y == 1 => Some(x),
         (1, y) => Some(y),
         _ => None,

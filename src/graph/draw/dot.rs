@@ -167,17 +167,17 @@ fn short_arg(graph: &Graph, v: &Arg) -> String {
 fn label_section(open: &str, items: &[String], close: &str) -> String {
     let text = match items {
         [] => return String::new(),
-        [one] => {
+        [single] => {
             let strip = |s: &str| s.replace("\\l", "").replace("\\n", "");
-            format!("{}{one}{}", strip(open), strip(close))
+            format!("{}{single}{}", strip(open), strip(close))
         }
         _ => format!("{open}{}{close}", items.join(",\\n")),
     };
     // Escapes the braces of the section itself; those of the items have been escaped already.
     match text.strip_prefix("|kwargs={") {
         Some(rest) => {
-            let at = rest.rfind('}').unwrap_or(rest.len());
-            format!("|kwargs=\\{{{}\\{}", &rest[..at], &rest[at..])
+            let brace = rest.rfind('}').unwrap_or(rest.len());
+            format!("|kwargs=\\{{{}\\{}", &rest[..brace], &rest[brace..])
         }
         None => text,
     }

@@ -79,8 +79,8 @@ fn group_colours(nodes: &[NodeId], groups: &Groups) -> HashMap<Arc<str>, &'stati
 
 type BoxGeometry = ((f64, f64), (f64, f64));
 
-fn draw_node(out: &mut String, graph: &Graph, n: NodeId, at: BoxGeometry, fill: Option<&str>, lines: &[String]) {
-    let ((x, y), (w, h)) = at;
+fn draw_node(out: &mut String, graph: &Graph, n: NodeId, geometry: BoxGeometry, fill: Option<&str>, lines: &[String]) {
+    let ((x, y), (w, h)) = geometry;
     let (left, top) = (x - w / 2.0 + MARGIN, y - h / 2.0 + MARGIN);
     let node = &graph[n];
     let round = if node.op().is_call() { 4 } else { 10 };
@@ -163,15 +163,15 @@ fn cut_line(s: String) -> String {
 
 /// A smooth path through the points: straight at the joints, curved between layers.
 fn curve_path(points: &[(f64, f64)]) -> String {
-    let at = |p: &(f64, f64)| (p.0 + MARGIN, p.1 + MARGIN);
+    let shifted = |p: &(f64, f64)| (p.0 + MARGIN, p.1 + MARGIN);
     let mut out = String::new();
     for (i, p) in points.iter().enumerate() {
-        let (x, y) = at(p);
+        let (x, y) = shifted(p);
         if i == 0 {
             let _ = write!(out, "M{x:.1} {y:.1}");
             continue;
         }
-        let (px, py) = at(&points[i - 1]);
+        let (px, py) = shifted(&points[i - 1]);
         if (px - x).abs() < 0.05 {
             let _ = write!(out, "L{x:.1} {y:.1}");
         } else {

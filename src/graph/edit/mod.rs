@@ -306,8 +306,8 @@ impl Graph {
         }
     }
 
-    pub(in crate::graph) fn link(&mut self, n: NodeId, at: InsertPoint) {
-        let (prev, next) = match at {
+    pub(in crate::graph) fn link(&mut self, n: NodeId, point: InsertPoint) {
+        let (prev, next) = match point {
             InsertPoint::End => (self.last, None),
             InsertPoint::Before(b) => (self.nodes[b].prev, Some(b)),
         };

@@ -9,9 +9,9 @@ use crate::types::Val;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Whether `path` is `of` or a path below it.
-fn is_below(path: &str, of: &str) -> bool {
-    path.strip_prefix(of)
+/// Whether `path` is `ancestor` or a path below it.
+fn is_below(path: &str, ancestor: &str) -> bool {
+    path.strip_prefix(ancestor)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
@@ -122,8 +122,8 @@ impl GraphModule {
             ..GraphModule::default()
         };
         out.graphs.insert(name.into(), graph);
-        let mut at = 0;
-        while let Some((_, g)) = out.graphs.get_index(at) {
+        let mut index = 0;
+        while let Some((_, g)) = out.graphs.get_index(index) {
             let mut called: Vec<Arc<str>> = vec![];
             for n in g.iter() {
                 called.push(g[n].target().into());
@@ -135,13 +135,13 @@ impl GraphModule {
                     out.graphs.insert(c, g.clone());
                 }
             }
-            at += 1;
+            index += 1;
         }
         let used = out.referred_paths();
-        let wanted = |path: &str| used.iter().any(|u| is_below(path, u));
-        let modules = self.modules.iter().filter(|(path, _)| wanted(path));
+        let is_used = |path: &str| used.iter().any(|u| is_below(path, u));
+        let modules = self.modules.iter().filter(|(path, _)| is_used(path));
         out.modules = modules.map(|(p, m)| (p.clone(), m.clone())).collect();
-        let attributes = self.attributes.iter().filter(|(path, _)| wanted(path));
+        let attributes = self.attributes.iter().filter(|(path, _)| is_used(path));
         out.attributes = attributes.map(|(p, a)| (p.clone(), a.clone())).collect();
         out
     }

@@ -91,7 +91,7 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
             kwargs,
             old: (graph, n),
         };
-        let made = match node.op() {
+        let result = match node.op() {
             Opcode::Placeholder => t.placeholder(&mut new, copied)?,
             Opcode::GetAttr => t.get_attr(&mut new, copied)?,
             Opcode::CallFunction => t.call_function(&mut new, copied)?,
@@ -99,7 +99,7 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
             Opcode::CallModule => t.call_module(&mut new, copied)?,
             Opcode::Output => t.output(&mut new, copied)?,
         };
-        map.insert(n, made);
+        map.insert(n, result);
     }
     Ok(new)
 }
@@ -140,7 +140,7 @@ pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResu
     }
     let results: Vec<Arg> = outputs.iter().filter_map(|o| map.get(o).cloned()).collect();
     new.set_output(match &results[..] {
-        [one] => one.clone(),
+        [single] => single.clone(),
         _ => Val::Tuple(results),
     });
     Ok(new)

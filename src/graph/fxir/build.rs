@@ -58,8 +58,8 @@ struct Builder {
 }
 
 /// Reports a name that is declared twice in a file.
-fn name_taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
-    let d = Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", name.text));
+fn name_taken(kind: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0103, format!("{kind} `{}` is declared twice", name.text));
     let d = d.at(name.span, "declared again here");
     match first {
         Some(s) => d.see(s, "first declared here"),
@@ -191,8 +191,8 @@ impl Builder {
             .replace("::", ".")
             .into();
         if let Some(first) = self.module.ops.get(&name) {
-            let at = ast::Name::new(name.clone(), p.schema.span);
-            self.out.push(name_taken("op", &at, first.span));
+            let declared = ast::Name::new(name.clone(), p.schema.span);
+            self.out.push(name_taken("op", &declared, first.span));
             return;
         }
         match custom::declare(&p.schema.text, &p.expr.text) {

@@ -10,11 +10,11 @@ use crate::types::{DType, TensorType};
 pub const INLINE_ELEMENTS: usize = 64;
 
 /// The tensor of type `ty` that `value` describes. Reports a mismatch and returns `None`.
-pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
+pub(super) fn read_tensor(value: &Value, ty: &TensorType, span: Span, d: &mut Diagnostics) -> Option<Tensor> {
     let Some(shape) = ty.fixed_shape() else {
         let e = unfit_constant(
             "a constant's sizes must be known numbers",
-            at,
+            span,
             "a symbolic or unknown size",
         );
         d.push(e);
@@ -22,13 +22,13 @@ pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diag
     };
     if !ty.dtype.is_computed() {
         let title = format!("fxc does not support computation with {}", ty.dtype);
-        d.push(unfit_constant(&title, at, "unsupported dtype for a constant"));
+        d.push(unfit_constant(&title, span, "unsupported dtype for a constant"));
         return None;
     }
     if byte_len(ty.dtype, &shape).is_none() {
         d.push(unfit_constant(
             "the constant is too large",
-            at,
+            span,
             "its size in bytes overflows",
         ));
         return None;
@@ -40,8 +40,8 @@ pub(super) fn read_tensor(value: &Value, ty: &TensorType, at: Span, d: &mut Diag
     (d.len() == before).then(|| Tensor::from_scalars(ty.dtype, &shape, &elements))
 }
 
-fn unfit_constant(title: &str, at: Span, text: &str) -> Diagnostic {
-    Diagnostic::new(Code::E0112, title).at(at, text)
+fn unfit_constant(title: &str, span: Span, text: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0112, title).at(span, text)
 }
 
 fn collect_elements(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scalar>, d: &mut Diagnostics) {

@@ -180,21 +180,21 @@ impl DeclaredOrigins {
 
 fn find_declared<T: Clone>(
     known: &HashMap<Arc<str>, T>,
-    what: &str,
+    kind: &str,
     n: &ast::Name,
     out: &mut Diagnostics,
 ) -> Option<T> {
-    let found = known.get(&n.text).cloned();
-    if found.is_none() {
-        let d = Diagnostic::new(Code::E0101, format!("unknown {what} `{}`", n.text));
-        let help = format!("declare it before its first use: `{what} {} = …`", n.text);
+    let value = known.get(&n.text).cloned();
+    if value.is_none() {
+        let d = Diagnostic::new(Code::E0101, format!("unknown {kind} `{}`", n.text));
+        let help = format!("declare it before its first use: `{kind} {} = …`", n.text);
         out.push(d.at(n.span, "not declared above").help(help));
     }
-    found
+    value
 }
 
-fn declared_twice(what: &str, n: &ast::Name) -> Diagnostic {
-    Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", n.text)).at(n.span, "declared again here")
+fn declared_twice(kind: &str, n: &ast::Name) -> Diagnostic {
+    Diagnostic::new(Code::E0103, format!("{kind} `{}` is declared twice", n.text)).at(n.span, "declared again here")
 }
 
 fn too_deep(n: &ast::Name, most: usize) -> Diagnostic {

@@ -274,9 +274,9 @@ fn literal_value(v: &crate::op::Literal) -> ast::Value {
 
 /// Converts a value of a graph to its form in the syntax tree. Sizes are written in their normal form.
 fn to_ast_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
-    let one = |x: &Val<T>| to_ast_value(x, leaf);
-    let seq = |v: &[Val<T>]| v.iter().map(one).collect::<Vec<_>>();
-    let three = |v: &[Val<T>; 3]| Box::new([one(&v[0]), one(&v[1]), one(&v[2])]);
+    let convert = |x: &Val<T>| to_ast_value(x, leaf);
+    let seq = |v: &[Val<T>]| v.iter().map(convert).collect::<Vec<_>>();
+    let three = |v: &[Val<T>; 3]| Box::new([convert(&v[0]), convert(&v[1]), convert(&v[2])]);
     unplaced_value(match v {
         Val::Leaf(t) => leaf(t),
         Val::None => ValueKind::None,
@@ -295,7 +295,7 @@ fn to_ast_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> ValueKind) -> ast::Value {
         Val::Graph(n) => ValueKind::Graph(n.clone()),
         Val::List(v) => ValueKind::List(seq(v)),
         Val::Tuple(v) => ValueKind::Tuple(seq(v)),
-        Val::Dict(v) => ValueKind::Dict(v.iter().map(|(k, x)| (one(k), one(x))).collect()),
+        Val::Dict(v) => ValueKind::Dict(v.iter().map(|(k, x)| (convert(k), convert(x))).collect()),
         Val::Slice(v) => ValueKind::Slice(three(v)),
         Val::Range(v) => ValueKind::Range(three(v)),
         Val::Opaque(s) => ValueKind::Opaque(s.clone()),

@@ -66,13 +66,13 @@ fn match_cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
 fn best_overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
     let packet = target.trim_start_matches("torch.ops.");
     let mut paths = row.form?.paths();
-    let own = |p: &&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
+    let is_overload = |p: &&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
     let torch = op::overloads(packet)
         .into_iter()
         .filter(|s| paths.clone().any(|p| p == s.name));
     let scored = torch.filter_map(|s| Some((match_cost(&s, args)?, s.name)));
     let best = scored.min_by_key(|(cost, _)| *cost).map(|(_, name)| name.to_string());
-    best.or_else(|| paths.find(own).map(str::to_string))
+    best.or_else(|| paths.find(is_overload).map(str::to_string))
 }
 
 /// The arguments without a trailing layout, device and pinning flag (and an unset memory format). They determine the

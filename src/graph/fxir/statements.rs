@@ -79,20 +79,20 @@ impl<'a> Statements<'a> {
         let mut first: HashMap<&str, Span> = HashMap::new();
         // Explicit names take precedence over generated ones.
         let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
-        let given: HashSet<&str> = named.map(|n| &*n.text).collect();
+        let used_names: HashSet<&str> = named.map(|n| &*n.text).collect();
         for stmt in &body.stmts {
             let (op, mut target) = opcode_and_target(stmt);
             if self.python && op == Opcode::CallFunction {
                 target = global_path(target);
             }
-            let made;
+            let generated;
             let name = match &stmt.name {
                 Some(n) => n,
                 None => {
                     let free = std::iter::once("output".to_string()).chain((1..).map(|i| format!("output_{i}")));
-                    let mut free = free.filter(|n| !given.contains(&**n) && !self.nodes.contains_key(&**n));
-                    made = ast::Name::new(free.next().unwrap_or_default(), stmt.span);
-                    &made
+                    let mut free = free.filter(|n| !used_names.contains(&**n) && !self.nodes.contains_key(&**n));
+                    generated = ast::Name::new(free.next().unwrap_or_default(), stmt.span);
+                    &generated
                 }
             };
             match self.graph.create_named(op, &target, vec![], vec![], &name.text) {
@@ -151,14 +151,14 @@ impl<'a> Statements<'a> {
         for (_, stmt) in &self.built {
             op_values(&stmt.op).for_each(|v| node_names(v, &mut names));
         }
-        let mut at = self.graph.first();
+        let mut next = self.graph.first();
         for name in names {
             if self.nodes.contains_key(&name) || self.broken.contains(&*name) {
                 continue;
             }
             let make = |g: &mut Graph| g.create_named(Opcode::Placeholder, &name, vec![], vec![], &name);
-            if let Ok(Ok(id)) = self.graph.inserting_before(at, make) {
-                at = at.or_else(|| self.graph.next(id));
+            if let Ok(Ok(id)) = self.graph.inserting_before(next, make) {
+                next = next.or_else(|| self.graph.next(id));
                 self.nodes.insert(name, id);
             }
         }

@@ -124,13 +124,13 @@ impl Lint<'_, '_> {
         } else {
             format!("{i:?}")
         };
-        let what = if erased {
+        let problem = if erased {
             "was erased"
         } else {
             "belongs to another graph"
         };
         let name = self.graph[n].name();
-        self.at_node(Code::E0109, n, format!("argument `%{arg}` of `%{name}` {what}"), "used here").note(format!(
+        self.at_node(Code::E0109, n, format!("argument `%{arg}` of `%{name}` {problem}"), "used here").note(format!(
             "torch.fx: Argument '{arg}' of Node '{name}' does not belong to this Graph, but was used as an argument! If \
              you are copying nodes from another graph, make sure to use ``arg_transform`` on node_copy() to remap values"
         ))
@@ -205,8 +205,8 @@ impl Lint<'_, '_> {
         match outputs[..] {
             [] if self.known.gaps.in_graph(self.name) => {}
             [] => self.report_missing_output(),
-            [first, ref more @ ..] => {
-                for &n in more {
+            [first, ref others @ ..] => {
+                for &n in others {
                     let title = format!("graph `{}` has a second output", self.name);
                     let mut d = self.at_node(Code::E0104, n, title, "unreachable");
                     if let Some(span) = g[first].meta.span {
@@ -221,8 +221,8 @@ impl Lint<'_, '_> {
         for &n in &outputs {
             let node = &g[n];
             if node.args().len() != 1 || !node.kwargs().is_empty() {
-                let given = count(node.args().len(), "value");
-                let title = format!("the output of graph `{}` has {given}", self.name);
+                let values = count(node.args().len(), "value");
+                let title = format!("the output of graph `{}` has {values}", self.name);
                 let d = self.at_node(Code::E0104, n, title, "");
                 self.out
                     .push(d.help("an output takes one argument; return several values as a tuple, a list or a dict"));

@@ -134,10 +134,10 @@ fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &KnownTargets
     }
 }
 
-fn suggest_near(d: Diagnostic, span: Option<crate::source::Span>, near: &str, why: &str) -> Diagnostic {
+fn suggest_near(d: Diagnostic, span: Option<crate::source::Span>, name: &str, help: &str) -> Diagnostic {
     match span {
-        Some(s) => d.suggest(s, near, why),
-        None => d.help(format!("{why}: `{near}`")),
+        Some(s) => d.suggest(s, name, help),
+        None => d.help(format!("{help}: `{name}`")),
     }
 }
 

@@ -40,12 +40,12 @@ fn tokens_of_results(graph: &mut Graph, signature: &mut Signature) {
     if values.len() != signature.outputs.len() {
         return;
     }
-    let kept = values
+    let values = values
         .into_iter()
         .zip(&signature.outputs)
         .filter(|(_, s)| &*s.kind != "TOKEN");
-    let kept = kept.map(|(v, _)| v).collect();
-    graph.set_args(output, vec![Val::Tuple(kept)]);
+    let values = values.map(|(v, _)| v).collect();
+    graph.set_args(output, vec![Val::Tuple(values)]);
     signature.outputs.retain(|s| &*s.kind != "TOKEN");
 }
 

@@ -39,11 +39,11 @@ fn attribute_type(module: &GraphModule, spec: &InputSpec) -> Option<crate::types
 fn insert_placeholder(graph: &mut Graph, before: Option<NodeId>, name: &str) -> Result<NodeId, String> {
     let make = |g: &mut Graph| g.create_node(Opcode::Placeholder, name, vec![], vec![], None);
     let next = before.map_or(graph.first(), |b| graph.next(b));
-    let made = graph.inserting_before(next, make).map_err(|e| e.to_string())?;
+    let node = graph.inserting_before(next, make).map_err(|e| e.to_string())?;
     // No other node has this name, but the erased node may still reserve it, so the name is set directly.
     graph.namer.reserve(name);
-    graph.nodes[made].name = name.to_string();
-    Ok(made)
+    graph.nodes[node].name = name.to_string();
+    Ok(node)
 }
 
 /// Makes a placeholder for each input, in the signature's order. Unused attributes no longer have a node, so one is
@@ -52,15 +52,15 @@ fn lift_inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), Strin
     let mut before: Option<NodeId> = None;
     for spec in &mut signature.inputs {
         let lifted = spec.attribute_kind().is_some();
-        let found = graph.find(&spec.name);
-        let node = match found {
+        let existing = graph.find(&spec.name);
+        let node = match existing {
             Some(n) => n,
             None if lifted => insert_placeholder(graph, before, &spec.name)?,
             None => return Err(format!("unknown node `{}`", spec.name)),
         };
         let (op, target) = (graph[node].op(), graph[node].target());
         let fits = match lifted {
-            true => found.is_none() || op == Opcode::GetAttr && spec.target.as_deref() == Some(target),
+            true => existing.is_none() || op == Opcode::GetAttr && spec.target.as_deref() == Some(target),
             false => op == Opcode::Placeholder,
         };
         if !fits {

@@ -104,7 +104,7 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
 fn unlift_inputs(
     graph: &mut Graph,
     signature: &Signature,
-    made: &mut Vec<(Arc<str>, Attribute)>,
+    created: &mut Vec<(Arc<str>, Attribute)>,
 ) -> Result<(), String> {
     let nodes = graph.placeholders();
     if nodes.len() != signature.inputs.len() {
@@ -131,7 +131,7 @@ fn unlift_inputs(
             value: None,
             span: graph[n].meta.span,
         };
-        made.push((path.clone(), attribute));
+        created.push((path.clone(), attribute));
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ pub fn type_output(graph: &mut Graph, output: NodeId) {
 
 /// Declares the bounds of sizes that only the signature's ranges have.
 fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
-    let mut found: HashMap<Arc<str>, DimRange> = HashMap::new();
+    let mut ranges: HashMap<Arc<str>, DimRange> = HashMap::new();
     for (name, range) in &signature.ranges {
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let bounds = range
@@ -216,11 +216,11 @@ fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
                 max: max.parse().ok(),
                 span: None,
             };
-            found.insert(name.clone(), range);
+            ranges.insert(name.clone(), range);
         }
     }
     for (name, _) in &signature.ranges {
-        if let Some(range) = found.remove(name) {
+        if let Some(range) = ranges.remove(name) {
             module.dims.entry(name.clone()).or_insert(range);
         }
     }

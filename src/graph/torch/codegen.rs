@@ -209,14 +209,14 @@ impl PyTree {
             false => format!("\n    {};\n", annotated.join("; ")),
         };
         let args = self.args.join(", ");
-        let given = match &self.kwargs {
+        let flattened = match &self.kwargs {
             None => format!("[{args}], self._in_spec"),
             Some(names) => {
                 let pairs: Vec<String> = names.iter().map(|k| format!("'{k}':{k}")).collect();
                 format!("([{args}], {{{}}}), self._in_spec", pairs.join(", "))
             }
         };
-        out += &format!("\n    {}, = fx_pytree.tree_flatten_spec({given})", names.join(", "));
+        out += &format!("\n    {}, = fx_pytree.tree_flatten_spec({flattened})", names.join(", "));
         out
     }
 }
@@ -261,7 +261,7 @@ impl CodeGen for PyTree {
         let Some(tree) = &self.output else { return result };
         let flat = match result {
             Val::List(v) | Val::Tuple(v) => v,
-            one => vec![one],
+            single => vec![single],
         };
         let mut flat = flat.into_iter();
         let built = tree.try_map(&mut |()| Ok::<_, Infallible>(flat.next().unwrap_or(Val::None)));

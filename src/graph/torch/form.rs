@@ -89,16 +89,16 @@ pub(crate) fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
             None => full.into(),
         });
     };
-    let own = op
+    let forms = op
         .forms
         .iter()
         .filter(|f| f.schema.is_none() && !f.inplace && f.fixed.is_empty());
-    let mut paths = own.flat_map(|f| f.paths());
-    let found = paths
+    let mut paths = forms.flat_map(|f| f.paths());
+    let path = paths
         .clone()
         .find(|p| p.starts_with("aten."))
         .or_else(|| paths.find(|p| p.starts_with("torch.") || p.starts_with("operator.") || p.starts_with("math.")));
-    found.map(|p| match p.strip_prefix("aten.") {
+    path.map(|p| match p.strip_prefix("aten.") {
         Some(_) => format!("torch.ops.{p}").into(),
         None => p.into(),
     })
@@ -123,7 +123,7 @@ fn names_graph(v: &Arg) -> bool {
 
 /// Inserts a `get_attr` node before the first use of each graph that is an argument.
 fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
-    let mut made: HashMap<Arc<str>, Arg> = HashMap::new();
+    let mut lifted: HashMap<Arc<str>, Arg> = HashMap::new();
     for n in g.ids() {
         let mut names = vec![];
         let node = &g[n];
@@ -137,7 +137,7 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
         for name in names {
             let known = module.and_then(|m| m.graphs.get(&name));
             let target = known.and_then(|k| k.attribute.clone()).unwrap_or_else(|| name.clone());
-            made.entry(name).or_insert_with(|| {
+            lifted.entry(name).or_insert_with(|| {
                 let Ok(id) = g.inserting_before(Some(n), |g| g.get_attr(&target)) else {
                     return Val::None;
                 };
@@ -147,12 +147,12 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
                 Val::Leaf(id)
             });
         }
-        g.set_args(n, args.iter().map(|v| replace_graphs(v, &made)).collect());
+        g.set_args(n, args.iter().map(|v| replace_graphs(v, &lifted)).collect());
         g.set_kwargs(
             n,
             kwargs
                 .iter()
-                .map(|(k, v)| (k.clone(), replace_graphs(v, &made)))
+                .map(|(k, v)| (k.clone(), replace_graphs(v, &lifted)))
                 .collect(),
         );
     }
@@ -168,13 +168,13 @@ pub(in crate::graph) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
     }
 }
 
-fn replace_graphs(v: &Arg, made: &HashMap<Arc<str>, Arg>) -> Arg {
-    let seq = |v: &[Arg]| v.iter().map(|x| replace_graphs(x, made)).collect();
+fn replace_graphs(v: &Arg, lifted: &HashMap<Arc<str>, Arg>) -> Arg {
+    let seq = |v: &[Arg]| v.iter().map(|x| replace_graphs(x, lifted)).collect();
     match v {
-        Val::Graph(n) => made[n].clone(),
+        Val::Graph(n) => lifted[n].clone(),
         Val::List(v) => Val::List(seq(v)),
         Val::Tuple(v) => Val::Tuple(seq(v)),
-        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), replace_graphs(x, made))).collect()),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), replace_graphs(x, lifted))).collect()),
         v => v.clone(),
     }
 }

@@ -56,15 +56,15 @@ pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> Pytho
 }
 
 /// Writes the code with the caller's [`CodeGen`] if given, else with the one for the graph's calling convention.
-fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given: Option<&dyn CodeGen>) -> PythonCode {
+fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, codegen: Option<&dyn CodeGen>) -> PythonCode {
     let graph = torch_form(graph, module);
     let called = graph
         .called
         .as_ref()
-        .filter(|c| given.is_none() && c.matches_inputs(&graph));
+        .filter(|c| codegen.is_none() && c.matches_inputs(&graph));
     let tree = called.map(PyTreeParams::to_pytree);
-    let own: &dyn CodeGen = tree.as_ref().map_or(&Forward, |t| t);
-    let mut w = PythonWriter::new(&graph, given.unwrap_or(own));
+    let default: &dyn CodeGen = tree.as_ref().map_or(&Forward, |t| t);
+    let mut w = PythonWriter::new(&graph, codegen.unwrap_or(default));
     w.verbose = verbose;
     w.nests = tree.is_some();
     w.exported = module.is_some_and(|m| m.exported.is_some());
@@ -208,8 +208,8 @@ impl<'a> PythonWriter<'a> {
         let g = self.graph;
         let tensor = |n: NodeId| g.text(n).annotation.as_deref() == Some("torch.Tensor");
         let params = g.placeholders();
-        let one = matches!(g[output].args(), [Val::Leaf(_)]);
-        g.torch_frame().is_some() && one && !params.is_empty() && params.into_iter().all(tensor)
+        let returns_tensor = matches!(g[output].args(), [Val::Leaf(_)]);
+        g.torch_frame().is_some() && returns_tensor && !params.is_empty() && params.into_iter().all(tensor)
     }
 
     fn write_placeholder(&mut self, n: NodeId, colon: &str) {

@@ -35,8 +35,15 @@ include!("../../op/id/table.in");
 impl Tracer {
     #[track_caller]
     fn row(&self, op: OpId, args: Vec<Arg>, keywords: Vec<(Arc<str>, Arg)>) -> Proxy {
-        let at = Location::caller();
-        record_call(&self.recording, Opcode::CallFunction, op.name(), args, keywords, at)
+        let location = Location::caller();
+        record_call(
+            &self.recording,
+            Opcode::CallFunction,
+            op.name(),
+            args,
+            keywords,
+            location,
+        )
     }
 }
 

@@ -68,15 +68,18 @@ pub(super) fn module_call(
     module: &GraphModule,
     graph: &Graph,
     node: NodeId,
-    given: Resolved,
+    module_args: Resolved,
 ) -> Result<Resolved, Diagnostic> {
     let path = graph[node].target();
-    let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();
-    let values = given.args.into_iter().chain(given.kwargs.into_iter().map(|(_, v)| v));
-    let types = given
+    let names: Vec<Arc<str>> = module_args.kwargs.iter().map(|(k, _)| k.clone()).collect();
+    let values = module_args
+        .args
+        .into_iter()
+        .chain(module_args.kwargs.into_iter().map(|(_, v)| v));
+    let types = module_args
         .arg_types
         .into_iter()
-        .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
+        .chain(module_args.kwarg_types.into_iter().map(|(_, t)| t));
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
     let call = expand_call(module, graph, node, inputs.len(), &names)?;
     let dtype = weights_dtype(module, path, &inputs);

@@ -93,20 +93,20 @@ impl KernelBuilder {
         });
     }
 
-    /// A loop with reductions. `wanted` lists each reduction's operation and initial values (see [`ReduceOp::arity`]).
+    /// A loop with reductions. `reductions` lists each reduction's operation and initial values (see [`ReduceOp::arity`]).
     /// `body` returns the values that an iteration contributes, all in one list. Returns the results in the same order.
     pub fn reduce(
         &mut self,
         extent: usize,
         vector: bool,
-        wanted: &[(ReduceOp, &[Value])],
+        reductions: &[(ReduceOp, &[Value])],
         body: impl FnOnce(&mut Self, Var) -> Vec<Value>,
     ) -> Vec<Value> {
         let (vars, body, values) = self.build_loop(&[extent], |k, v| body(k, v[0]));
         let mut outs = vec![];
         let mut reduces = vec![];
         let mut rest = &values[..];
-        for (op, init) in wanted {
+        for (op, init) in reductions {
             assert!(
                 init.len() == op.arity() && rest.len() >= op.arity(),
                 "{op:?} takes {} values",

@@ -135,9 +135,9 @@ impl FunctionWriter<'_> {
                     let text = self.print_inst(inst);
                     self.write_line(&format!("v{} = {text}", v.0));
                 }
-                Stmt::Store(b, at, v) => {
-                    let (b, at) = (self.buffer_name(*b), self.print_index(at));
-                    self.write_line(&format!("{b}[{at}] = v{}", v.0));
+                Stmt::Store(b, index, v) => {
+                    let (b, index) = (self.buffer_name(*b), self.print_index(index));
+                    self.write_line(&format!("{b}[{index}] = v{}", v.0));
                 }
                 Stmt::Loop(l) => self.write_loop(l),
             }
@@ -264,9 +264,9 @@ impl FunctionWriter<'_> {
         self.write_line(&text);
     }
 
-    fn print_index(&self, at: &Index) -> String {
-        let mut s = at.affine.to_string();
-        for (v, stride) in &at.dynamic {
+    fn print_index(&self, index: &Index) -> String {
+        let mut s = index.affine.to_string();
+        for (v, stride) in &index.dynamic {
             let _ = write!(s, " + {stride} * v{}", v.0);
         }
         s
@@ -277,8 +277,8 @@ impl FunctionWriter<'_> {
             Inst::Op(ScalarOp::Const(s)) => print_scalar(*s),
             Inst::Index(a) if a.is_const() => format!("np.int64({a})"),
             Inst::Index(a) => format!("np.asarray({a}, np.int64)[()]"),
-            Inst::Load(b, at, None) => format!("{}[{}]", self.buffer_name(*b), self.print_index(at)),
-            Inst::Load(b, at, Some(g)) => {
+            Inst::Load(b, index, None) => format!("{}[{}]", self.buffer_name(*b), self.print_index(index)),
+            Inst::Load(b, index, Some(g)) => {
                 let conds: Vec<String> = g
                     .conds
                     .iter()
@@ -292,7 +292,7 @@ impl FunctionWriter<'_> {
                 format!(
                     "load_where({}, {}, {conds}, {})",
                     self.buffer_name(*b),
-                    self.print_index(at),
+                    self.print_index(index),
                     print_scalar(g.other)
                 )
             }

@@ -46,7 +46,7 @@ impl<'a> LineCursor<'a> {
     pub(super) fn expect_end(&self) -> ParseResult<()> {
         match self.rest.trim() {
             "" => Ok(()),
-            more => Err(format!("unexpected `{more}` after the statement")),
+            rest => Err(format!("unexpected `{rest}` after the statement")),
         }
     }
 

@@ -133,7 +133,7 @@ impl KernelParser {
     /// `in x: f32[4, 8]`
     fn parse_buffer(&mut self, word: &str, rest: &str) -> ParseResult<()> {
         let roles = [BufferRole::In, BufferRole::Out, BufferRole::InOut, BufferRole::Local];
-        let found = roles.into_iter().find(|&r| role_name(r) == word);
+        let role = roles.into_iter().find(|&r| role_name(r) == word);
         let (name, ty) = rest.split_once(": ").ok_or("expected `name: type`")?;
         let (ty, streams) = ty.strip_suffix(" streams").map_or((ty, false), |t| (t, true));
         let wrong = || format!("`{ty}` is not a type like `f32[2, 3]`");
@@ -144,7 +144,7 @@ impl KernelParser {
             name: name.split('#').next().unwrap_or_default().into(),
             dtype: DType::from_short(dtype).ok_or_else(wrong)?,
             shape: shape.ok_or_else(wrong)?,
-            role: found.unwrap_or(BufferRole::In),
+            role: role.unwrap_or(BufferRole::In),
             streams,
         });
         Ok(())
@@ -162,11 +162,11 @@ impl KernelParser {
             return Err("the number of extents does not match the number of loop variables".into());
         }
         for (v, extent) in vars.iter().zip(extents) {
-            let at = v.0 as usize;
-            if self.kernel.extents.len() <= at {
-                self.kernel.extents.resize(at + 1, 0);
+            let index = v.0 as usize;
+            if self.kernel.extents.len() <= index {
+                self.kernel.extents.resize(index + 1, 0);
             }
-            self.kernel.extents[at] = extent;
+            self.kernel.extents[index] = extent;
         }
         self.begin_loop(vars, parallel, vector);
         Ok(())
@@ -211,16 +211,16 @@ impl KernelParser {
         text.expect(":")?;
         let word = text.take_word();
         let dtype = DType::from_short(word).ok_or_else(|| format!("`{word}` is not a dtype"))?;
-        let at = v.0 as usize;
-        if self.values.len() <= at {
-            self.values.resize(at + 1, None);
-            self.kernel.nodes.resize(at + 1, None);
+        let number = v.0 as usize;
+        if self.values.len() <= number {
+            self.values.resize(number + 1, None);
+            self.kernel.nodes.resize(number + 1, None);
         }
-        if self.values[at].replace(dtype).is_some() {
-            return Err(format!("`v{at}` is defined twice"));
+        if self.values[number].replace(dtype).is_some() {
+            return Err(format!("`v{number}` is defined twice"));
         }
         if text.eat("@") {
-            self.kernel.nodes[at] = Some(Arc::from(text.take_until(&[' ', ','])));
+            self.kernel.nodes[number] = Some(Arc::from(text.take_until(&[' ', ','])));
         }
         Ok(v)
     }
@@ -228,11 +228,11 @@ impl KernelParser {
     fn parse_statement(&mut self, line: &str) -> ParseResult<()> {
         let mut text = LineCursor { rest: line };
         if let Some(b) = self.parse_buffer_name(&mut text) {
-            let at = text.parse_index()?;
+            let index = text.parse_index()?;
             text.expect("]")?;
             text.expect("=")?;
             let v = text.parse_value()?;
-            self.current_loop()?.body.push(Stmt::Store(b, at, v));
+            self.current_loop()?.body.push(Stmt::Store(b, index, v));
             return text.expect_end();
         }
         let v = self.parse_declaration(&mut text)?;
@@ -250,16 +250,16 @@ impl KernelParser {
         let (name, rest) = text.rest.trim_start().split_once('[')?;
         let numbered = name.split_once('#').and_then(|(_, n)| n.parse().ok());
         let position = self.kernel.buffers.iter().position(|b| b.name == name);
-        let at = numbered.filter(|&n| n < self.kernel.buffers.len()).or(position)?;
+        let index = numbered.filter(|&n| n < self.kernel.buffers.len()).or(position)?;
         text.rest = rest;
-        Some(Buf(at as u32))
+        Some(Buf(index as u32))
     }
 
     fn parse_inst(&self, text: &mut LineCursor) -> ParseResult<Inst> {
         if text.eat("index ") {
-            let at = text.parse_index()?;
-            return match at.dynamic.is_empty() {
-                true => Ok(Inst::Index(at.affine)),
+            let index = text.parse_index()?;
+            return match index.dynamic.is_empty() {
+                true => Ok(Inst::Index(index.affine)),
                 false => Err("this index may contain only loop variables".into()),
             };
         }

@@ -49,11 +49,11 @@ fn print_block(f: &mut fmt::Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usi
                 let share = if k.shares.contains(v) { " share" } else { "" };
                 writeln!(f, "{indent}{} = {}{share}", print_declaration(k, *v), print_inst(k, i))?;
             }
-            Stmt::Store(b, at, v) => writeln!(
+            Stmt::Store(b, index, v) => writeln!(
                 f,
                 "{indent}{}[{}] = {}",
                 buffer_name(k, *b),
-                print_index(at),
+                print_index(index),
                 value_name(v)
             )?,
             Stmt::Loop(l) => print_loop(f, k, l, depth)?,
@@ -123,9 +123,9 @@ fn print_declaration(k: &Kernel, v: Value) -> String {
     format!("{}: {}{node}", value_name(&v), k.dtype(v))
 }
 
-fn print_index(at: &Index) -> String {
-    let mut out = at.affine.to_string();
-    for (v, stride) in &at.dynamic {
+fn print_index(index: &Index) -> String {
+    let mut out = index.affine.to_string();
+    for (v, stride) in &index.dynamic {
         let _ = write!(out, " + {stride} * v{}", v.0);
     }
     out
@@ -134,8 +134,8 @@ fn print_index(at: &Index) -> String {
 fn print_inst(k: &Kernel, i: &Inst) -> String {
     match i {
         Inst::Index(a) => format!("index {a}"),
-        Inst::Load(b, at, guard) => {
-            let mut out = format!("{}[{}]", buffer_name(k, *b), print_index(at));
+        Inst::Load(b, index, guard) => {
+            let mut out = format!("{}[{}]", buffer_name(k, *b), print_index(index));
             if let Some(g) = guard {
                 let conds = g.conds.iter().map(|c| format!(" {} <= {} < {}", c.lo, c.expr, c.hi));
                 let conds: Vec<String> = conds.collect();

@@ -5,7 +5,7 @@ use crate::kernel::{Loop, Reduce, Stmt, Value};
 use crate::types::DType;
 
 impl<'k> Verifier<'k> {
-    pub(super) fn check_loop(&mut self, l: &'k Loop, here: &mut Vec<Value>) -> Checked {
+    pub(super) fn check_loop(&mut self, l: &'k Loop, defined_here: &mut Vec<Value>) -> Checked {
         self.check_loop_kind(l)?;
         for &v in &l.vars {
             let state = self.vars.get_mut(v.0 as usize).ok_or("unknown loop variable")?;
@@ -35,11 +35,11 @@ impl<'k> Verifier<'k> {
         }
         for r in &l.reduces {
             for &v in &r.out {
-                self.define_value(v, here)?;
+                self.define_value(v, defined_here)?;
             }
         }
         for c in &l.carries {
-            self.define_value(c.out, here)?;
+            self.define_value(c.out, defined_here)?;
         }
         Ok(())
     }
@@ -50,8 +50,8 @@ impl<'k> Verifier<'k> {
         self.check_body(&l.body)?;
         let in_body = |v: &Value| {
             let outer = self.defined.get(v.0 as usize) == Some(&ScopeState::Live);
-            let own = l.body.iter().any(|s| defines_value(s, *v)) || l.carries.iter().any(|c| c.phi == *v);
-            (own || outer).then(|| self.k.dtype(*v))
+            let is_inner = l.body.iter().any(|s| defines_value(s, *v)) || l.carries.iter().any(|c| c.phi == *v);
+            (is_inner || outer).then(|| self.k.dtype(*v))
         };
         for r in &l.reduces {
             self.check_reduction(r, in_body)?;

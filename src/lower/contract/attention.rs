@@ -8,19 +8,19 @@ use crate::op::{Call, IndexMap, OpId, OpResult};
 use crate::program::BufferOperand;
 use crate::types::{DType, TensorType};
 
-/// Builds the step. `out` is the result's shape in the layout that `how` specifies.
+/// Builds the step. `out` is the result's shape in the layout that `options` specifies.
 pub(in crate::lower) fn attention_step(
     operands: &[BufferOperand],
     dtype: DType,
-    how: &Attend,
+    options: &Attend,
     out: &[usize],
 ) -> Contract {
     let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
-    let own = crate::tensor::contiguous_strides(out);
+    let strides = crate::tensor::contiguous_strides(out);
     let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
     let added: Vec<BufferOperand> = operands[3..].iter().map(|o| broadcast_to(o, &full)).collect();
     let mut rest = added.iter();
-    let [mask, bias] = how.masks.map(|dtype| Some(describe_mask(dtype?, rest.next()?)));
+    let [mask, bias] = options.masks.map(|dtype| Some(describe_mask(dtype?, rest.next()?)));
     let [batch, heads, queries, keys] = full;
     let desc = Attention {
         dtype,
@@ -34,15 +34,15 @@ pub(in crate::lower) fn attention_step(
         q: leading_strides(q),
         k: leading_strides(k),
         v: leading_strides(v),
-        out: match how.rows_first {
-            true => [own[0], own[2], own[1]],
-            false => [own[0], own[1], own[2]],
+        out: match options.rows_first {
+            true => [strides[0], strides[2], strides[1]],
+            false => [strides[0], strides[1], strides[2]],
         },
         bias,
         mask,
-        safe: how.safe,
-        causal: how.causal,
-        scale: how.scale,
+        safe: options.safe,
+        causal: options.causal,
+        scale: options.scale,
     };
     let operands = [q.clone(), k.clone(), v.clone()].into_iter().chain(added).collect();
     Contract::Attention(Box::new(desc), operands)
@@ -93,7 +93,7 @@ pub(in crate::lower) fn recognise_attention(
             None => return Ok(None),
         }
     }
-    let how = Attend {
+    let options = Attend {
         masks: [3, 4].map(|i| args.get(i).map(|&m| tir.value(m).dtype)),
         causal: !biased && ids.bool("is_causal")?,
         scale: match ids.get("scale") {
@@ -104,7 +104,7 @@ pub(in crate::lower) fn recognise_attention(
         rows_first: tir.users_swap_dims_1_2 && rank == 4,
     };
     let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
-    push_attention(tir, dtype, result, args, how).map(Some)
+    push_attention(tir, dtype, result, args, options).map(Some)
 }
 
 /// Whether one step computes attention of these shapes: rank 3 or 4, equal batch sizes, no empty dims. With
@@ -124,19 +124,19 @@ fn push_attention(
     dtype: DType,
     result: Vec<usize>,
     args: Vec<ValueId>,
-    how: Attend,
+    options: Attend,
 ) -> OpResult<ValueId> {
     let mut out = result.clone();
     out.splice(0..0, vec![1; 4 - out.len()]);
-    if how.rows_first {
+    if options.rows_first {
         out.swap(1, 2);
     }
     let def = Def::Special {
         args,
-        how: Special::Attention(how),
+        special: Special::Attention(options),
     };
     let y = tir.push(dtype, &out, def)?;
-    if !how.rows_first {
+    if !options.rows_first {
         return tir.view(y, IndexMap::Reshape, &result);
     }
     tir.view(y, IndexMap::Affine([0, 2, 1, 3].map(same_dim).to_vec()), &result)

@@ -40,10 +40,10 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
             gone[first] = true;
         }
     }
-    let mut kept = gone.iter().map(|g| !g);
-    program.steps.retain(|_| kept.next().unwrap_or(true));
-    let mut kept = gone.iter().map(|g| !g);
-    program.nodes.retain(|_| kept.next().unwrap_or(true));
+    let mut keeps = gone.iter().map(|g| !g);
+    program.steps.retain(|_| keeps.next().unwrap_or(true));
+    let mut keeps = gone.iter().map(|g| !g);
+    program.nodes.retain(|_| keeps.next().unwrap_or(true));
 }
 
 /// The steps that use each buffer, in order.
@@ -63,29 +63,29 @@ fn steps_by_buffer(program: &Program) -> HashMap<BufferId, Vec<usize>> {
 /// Reports that step `second` is merged with the step that computes `between`, or why it is not.
 fn note_outcome(program: &mut Program, between: BufferId, second: usize, refusal: Option<&ExpansionRefusal>) {
     let [a, b] = [between, contract_output(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
-    if let Some(why) = refusal {
-        return program.fusion.note_apart(&a, &b, why);
+    if let Some(reason) = refusal {
+        return program.fusion.note_apart(&a, &b, reason);
     }
     let size = shown_bytes(program.buffers[between.0].byte_count());
-    let how = format!("computed in bands of rows, so that the intermediate {size} stay in cache");
-    program.fusion.note_together(&a, &b, how);
+    let note = format!("computed in bands of rows, so that the intermediate {size} stay in cache");
+    program.fusion.note_together(&a, &b, note);
 }
 
 /// The convolution of step `i`, and the result of its tail, if the tail only reads the convolution's result.
 fn first_conv(program: &Program, i: usize) -> Option<(Between, Conv)> {
     let Step::Contract {
-        what: Contract::Conv(conv, _),
+        contract: Contract::Conv(conv, _),
         out,
         tail,
     } = &program.steps[i]
     else {
         return None;
     };
-    let alone = tail
+    let reads_only_conv = tail
         .iter()
         .all(|t| t.buffers.len() <= MAX_BETWEEN_BUFFERS && t.buffers.iter().all(|b| b == out));
     let inside = matches!(program.buffers[out.0].place, BufferPlace::Arena(_));
-    (alone && inside).then(|| {
+    (reads_only_conv && inside).then(|| {
         let between = Between {
             buffer: *out,
             tail: tail.clone(),
@@ -138,7 +138,7 @@ fn contract_output(step: &Step) -> BufferId {
 /// The depthwise convolution of step `second`, if it reads the whole result of the 1x1 convolution `conv`.
 fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv) -> Option<Expansion> {
     let Step::Contract {
-        what: Contract::Conv(depthwise, operands),
+        contract: Contract::Conv(depthwise, operands),
         ..
     } = &program.steps[second]
     else {
@@ -147,8 +147,8 @@ fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv
     let input = operands.first()?;
     let whole = input.buffer == between.buffer && input.offset == 0;
     let only = operands[1..].iter().all(|o| o.buffer != between.buffer);
-    let one = conv.kernel == [1; 3] && conv.groups == 1;
-    let pair = one && depthwise.groups > 1 && depthwise.groups == depthwise.in_channels;
+    let pointwise = conv.kernel == [1; 3] && conv.groups == 1;
+    let pair = pointwise && depthwise.groups > 1 && depthwise.groups == depthwise.in_channels;
     (whole && only && pair).then(|| Expansion {
         first: conv.clone(),
         second: depthwise.clone(),
@@ -166,13 +166,13 @@ fn join_pair(
     let desc = depthwise_of(program, second, &between, &conv)?;
     let [a, b] = [first, second].map(|i| match &program.steps[i] {
         Step::Contract {
-            what: Contract::Conv(_, operands),
+            contract: Contract::Conv(_, operands),
             out,
             tail,
         } => Some((operands, *out, tail)),
         _ => None,
     });
-    let ((operands, ..), (more, out, tail)) = (a?, b?);
+    let ((operands, ..), (extra_operands, out, tail)) = (a?, b?);
     if tail.iter().any(|t| t.buffers.contains(&between.buffer)) {
         return Some(Err(ExpansionRefusal::Tail));
     }
@@ -182,9 +182,9 @@ fn join_pair(
     if desc.between_bytes() < WORTH {
         return Some(Err(ExpansionRefusal::Small(desc.between_bytes())));
     }
-    let all = operands.iter().chain(&more[1..]).cloned().collect();
+    let all = operands.iter().chain(&extra_operands[1..]).cloned().collect();
     Some(Ok(Step::Contract {
-        what: Contract::Expansion(Box::new(desc), all, between),
+        contract: Contract::Expansion(Box::new(desc), all, between),
         out,
         tail: tail.clone(),
     }))

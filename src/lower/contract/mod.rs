@@ -17,16 +17,16 @@ fn unsigned_strides(o: &BufferOperand) -> Vec<usize> {
     o.strides.iter().map(|&s| s.max(0) as usize).collect()
 }
 
-/// A matrix product of `operands`, numbered as in `how`.
+/// A matrix product of `operands`, numbered as in `product`.
 pub(in crate::lower) fn matmul(
-    how: &MatrixProduct,
+    product: &MatrixProduct,
     operands: &[BufferOperand],
     dtype: DType,
     out: &[usize],
     act: Activation,
 ) -> Contract {
-    let (a, b) = (&operands[how.a], &operands[how.b]);
-    let addend = how.bias.map(|i| broadcast_to(&operands[i], out));
+    let (a, b) = (&operands[product.a], &operands[product.b]);
+    let addend = product.bias.map(|i| broadcast_to(&operands[i], out));
     let [batch @ .., m, n] = out else {
         unreachable!("products have two dims or more")
     };
@@ -35,16 +35,16 @@ pub(in crate::lower) fn matmul(
         batch: batch_dims(batch, out, a, b, addend.as_ref()),
         m: *m,
         n: *n,
-        k: a.shape[a.shape.len() - if how.a_transposed { 2 } else { 1 }],
-        a: last_strides(a, how.a_transposed),
-        b: last_strides(b, how.b_transposed),
+        k: a.shape[a.shape.len() - if product.a_transposed { 2 } else { 1 }],
+        a: last_strides(a, product.a_transposed),
+        b: last_strides(b, product.b_transposed),
         c_row: *n,
         addend: addend.as_ref().map(|o| {
             let [row, col] = last_strides(o, false);
             Addend { row, col }
         }),
-        alpha: how.alpha,
-        beta: how.beta,
+        alpha: product.alpha,
+        beta: product.beta,
         activation: act,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
@@ -68,18 +68,18 @@ fn batch_dims(
 ) -> Vec<BatchDim> {
     let stride = |o: &BufferOperand, d: usize| {
         // Batch dims are right-aligned. A missing dim or one of size one is broadcast.
-        let own = d.checked_sub(out.len() - o.shape.len()).filter(|&i| o.shape[i] != 1);
-        own.map_or(0, |i| o.strides[i].max(0) as usize)
+        let own_dim = d.checked_sub(out.len() - o.shape.len()).filter(|&i| o.shape[i] != 1);
+        own_dim.map_or(0, |i| o.strides[i].max(0) as usize)
     };
     let c = crate::tensor::contiguous_strides(out);
-    let of = |d: usize| BatchDim {
+    let batch_dim = |d: usize| BatchDim {
         size: out[d],
         a: stride(a, d),
         b: stride(b, d),
         c: c[d],
         addend: addend.map_or(0, |o| stride(o, d)),
     };
-    (0..batch.len()).filter(|&d| out[d] != 1).map(of).collect()
+    (0..batch.len()).filter(|&d| out[d] != 1).map(batch_dim).collect()
 }
 
 /// Merges a batch into the rows if they are consecutive and share B: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
@@ -131,13 +131,13 @@ fn pad_to_three(v: &[usize], fill: usize) -> [usize; 3] {
 /// A convolution. Its operands are contiguous (see [`prepare_operands`]). `last` states whether the input and the
 /// output have their channels last.
 pub(in crate::lower) fn conv(
-    how: &Convolution,
+    params: &Convolution,
     operands: &[BufferOperand],
     dtype: DType,
     act: Activation,
     last: [bool; 2],
 ) -> Contract {
-    let (x, w) = (&operands[how.input], &operands[how.weight]);
+    let (x, w) = (&operands[params.input], &operands[params.weight]);
     let layout = |last: bool| match last {
         true => ConvLayout::ChannelsLast,
         false => ConvLayout::ChannelsFirst,
@@ -150,30 +150,36 @@ pub(in crate::lower) fn conv(
         dtype,
         batch: x.shape[0],
         in_channels: channels,
-        out_channels: match how.transposed {
-            true => w.shape[1] * how.groups,
+        out_channels: match params.transposed {
+            true => w.shape[1] * params.groups,
             false => w.shape[0],
         },
-        groups: how.groups,
+        groups: params.groups,
         input: pad_to_three(spatial, 1),
         kernel: pad_to_three(&w.shape[2..], 1),
-        stride: pad_to_three(&how.stride, 1),
-        padding: pad_to_three(&how.padding, 0),
-        dilation: pad_to_three(&how.dilation, 1),
-        transposed: how.transposed,
-        output_padding: pad_to_three(&how.output_padding, 0),
-        bias: how.bias.is_some(),
+        stride: pad_to_three(&params.stride, 1),
+        padding: pad_to_three(&params.padding, 0),
+        dilation: pad_to_three(&params.dilation, 1),
+        transposed: params.transposed,
+        output_padding: pad_to_three(&params.output_padding, 0),
+        bias: params.bias.is_some(),
         input_layout: layout(last[0]),
         output_layout: layout(last[1]),
         activation: act,
     };
-    let used = [Some(how.input), Some(how.weight), how.bias].into_iter().flatten();
+    let used = [Some(params.input), Some(params.weight), params.bias]
+        .into_iter()
+        .flatten();
     Contract::Conv(desc, used.map(|i| operands[i].clone()).collect())
 }
 
 /// Copies the operands whose strides `math` does not support: negative strides and, for convolutions, any gaps.
-pub(in crate::lower) fn prepare_operands(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
-    let conv = matches!(how, Contraction::Conv(_));
+pub(in crate::lower) fn prepare_operands(
+    tir: &mut Tir,
+    contraction: &Contraction,
+    args: &mut [ValueId],
+) -> OpResult<()> {
+    let conv = matches!(contraction, Contraction::Conv(_));
     for a in args {
         let shape = tir.value(*a).shape.clone();
         let Some(access) = tir.access(*a) else { continue };
@@ -196,7 +202,7 @@ pub(in crate::lower) fn contraction_step(
 ) -> Result<Contract, LowerError> {
     Ok(match def {
         Def::Contract {
-            how: Contraction::MatMul(how),
+            contraction: Contraction::MatMul(product),
             ..
         } => {
             // At this point vectors are matrices with one row or column (see the op rows).
@@ -204,18 +210,18 @@ pub(in crate::lower) fn contraction_step(
                 let d = Diagnostic::new(Code::E0602, "the operands of a matrix product are not matrices");
                 return Err(d.into());
             }
-            matmul(how, operands, dtype, out, act)
+            matmul(product, operands, dtype, out, act)
         }
         Def::Contract {
-            how: Contraction::Conv(how),
+            contraction: Contraction::Conv(params),
             ..
-        } => conv(how, operands, dtype, act, last),
+        } => conv(params, operands, dtype, act, last),
         Def::Special {
-            how: Special::Attention(how),
+            special: Special::Attention(options),
             ..
-        } => attention::attention_step(operands, dtype, how, out),
+        } => attention::attention_step(operands, dtype, options, out),
         Def::Special {
-            how:
+            special:
                 Special::Recurrent {
                     cell,
                     reverse,

@@ -59,8 +59,8 @@ struct RecurrentNetwork {
 
 impl RecurrentNetwork {
     fn per_set(&self) -> usize {
-        let own = if self.biases { 4 } else { 2 };
-        own + self.projected as usize
+        let base = if self.biases { 4 } else { 2 };
+        base + self.projected as usize
     }
 
     /// Whether the steps here support these dtypes and sizes. The library call reports what is wrong with others.
@@ -72,7 +72,7 @@ impl RecurrentNetwork {
             .chain([&x])
             .all(|&v| tir.value(v).dtype == DType::F32);
         let shape = &tir.value(x).shape;
-        let wanted = if self.cell == RecurrentCell::Lstm { 2 } else { 1 };
+        let state_count = if self.cell == RecurrentCell::Lstm { 2 } else { 1 };
         if !f32s || sets == 0 || params.len() != sets * self.per_set() || shape.len() != 3 || shape.contains(&0) {
             return false;
         }
@@ -81,7 +81,7 @@ impl RecurrentNetwork {
         let (state, hidden) = (size(states.first()), size(states.last()));
         let fits = |s: &ValueId, n: usize| tir.value(*s).shape == [sets, batch, n];
         let sized = states.first().is_some_and(|s| fits(s, state)) && states.last().is_some_and(|s| fits(s, hidden));
-        if hidden == 0 || state == 0 || states.len() != wanted || !sized || (state != hidden && !self.projected) {
+        if hidden == 0 || state == 0 || states.len() != state_count || !sized || (state != hidden && !self.projected) {
             return false;
         }
         let rows = self.cell.gates() * hidden;
@@ -92,9 +92,9 @@ impl RecurrentNetwork {
                 state * self.directions
             };
             let want: [&[usize]; 4] = [&[rows, input], &[rows, state], &[rows], &[rows]];
-            let (own, projection) = p.split_at(self.per_set() - self.projected as usize);
+            let (weights, projection) = p.split_at(self.per_set() - self.projected as usize);
             let good = |(&v, w): (&ValueId, &[usize])| tir.value(v).shape == w;
-            own.iter().zip(want).all(good) && projection.iter().all(|&v| tir.value(v).shape == [state, hidden])
+            weights.iter().zip(want).all(good) && projection.iter().all(|&v| tir.value(v).shape == [state, hidden])
         })
     }
 
@@ -156,13 +156,13 @@ impl RecurrentNetwork {
         operands.extend(p.get(3));
         let operands = operands.into_iter().map(|o| make_contiguous(tir, o));
         let args = operands.collect::<OpResult<Vec<_>>>()?;
-        let how = Special::Recurrent {
+        let special = Special::Recurrent {
             cell: self.cell,
             reverse,
             projected: self.projected,
         };
         let lstm = (self.cell == RecurrentCell::Lstm) as usize;
-        let def = Def::Special { args, how };
+        let def = Def::Special { args, special };
         let steps = time * batch * state;
         let all = tir.push(DType::F32, &[steps + lstm * batch * hidden], def)?;
         let out = flat_view(tir, all, 0, [time, batch, state])?;
@@ -226,7 +226,7 @@ fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<Value
     shape[dim] = parts.iter().map(|&v| tir.value(v).shape[dim]).sum();
     let def = Def::Special {
         args: parts.to_vec(),
-        how: Special::Concat { dim },
+        special: Special::Concat { dim },
     };
     tir.push(DType::F32, &shape, def)
 }

@@ -63,7 +63,7 @@ pub(in crate::lower) fn cluster_cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(Val
 fn element_cost(tir: &Tir, v: ValueId) -> f64 {
     match &tir.value(v).def {
         Def::Pointwise { expr, .. } => expr_cost(expr),
-        Def::Reduce { how, .. } => 0.25 + expr_cost(&how.pre),
+        Def::Reduce { reduction, .. } => 0.25 + expr_cost(&reduction.pre),
         _ => 0.0,
     }
 }

@@ -45,26 +45,26 @@ impl Explained {
     pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
-        let beside = fusion.beside.iter().filter_map(|(a, b, why)| {
-            let line = format!("`{}` merged with `{}`: {why}", name(*b), name(*a));
+        let merged = fusion.beside.iter().filter_map(|(a, b, reason)| {
+            let line = format!("`{}` merged with `{}`: {reason}", name(*b), name(*a));
             Some((number(*a)?, line))
         });
-        let mut lines: Vec<(usize, String)> = beside.collect();
-        for (a, b, why) in &fusion.not_beside {
+        let mut lines: Vec<(usize, String)> = merged.collect();
+        for (a, b, reason) in &fusion.not_beside {
             if let (Some(before), Some(k)) = (number(*a), number(*b)) {
                 let results = &self.kernels[before].results;
-                lines.push((k, format!("not merged with the kernel of `{results}`: {why}")));
+                lines.push((k, format!("not merged with the kernel of `{results}`: {reason}")));
             }
         }
-        for (v, of, why) in &fusion.refused {
+        for (v, target, reason) in &fusion.refused {
             // Later merges may have joined both after all.
-            if let (Some(k), Some(other)) = (number(*v), number(*of))
+            if let (Some(k), Some(other)) = (number(*v), number(*target))
                 && k != other
             {
                 let results = &self.kernels[other].results;
                 lines.push((
                     k,
-                    format!("`{}` not fused into the kernel of `{results}`: {why}", name(*v)),
+                    format!("`{}` not fused into the kernel of `{results}`: {reason}", name(*v)),
                 ));
             }
         }

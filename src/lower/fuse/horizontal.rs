@@ -115,15 +115,15 @@ impl Fuser<'_> {
             };
             let key = (c.space.clone(), c.reduced.clone());
             let others = recent.entry(key).or_default();
-            let found = others
+            let partner = others
                 .iter()
                 .rev()
                 .find_map(|&o| Some((o, self.judge_merge(o, u, users).ok()?)));
-            match found {
-                Some((o, why)) => {
+            match partner {
+                Some((o, reason)) => {
                     let (a, b) = (self.first_value(o), self.first_value(u));
                     if self.merge(o, u).is_ok() {
-                        self.beside.push((a, b, why));
+                        self.beside.push((a, b, reason));
                     }
                 }
                 None => {
@@ -144,15 +144,15 @@ impl Fuser<'_> {
         };
         let kernels = order.iter().copied().filter(|&u| self.cluster(u).is_some_and(stores));
         let order: Vec<UnitId> = kernels.collect();
-        let mut found = vec![];
+        let mut refusals = vec![];
         for pair in order.windows(2) {
             let &[a, b] = pair else { continue };
-            found.extend(
+            refusals.extend(
                 self.not_beside(a, b, users)
-                    .map(|why| (self.first_value(a), self.first_value(b), why)),
+                    .map(|reason| (self.first_value(a), self.first_value(b), reason)),
             );
         }
-        self.not_beside = found;
+        self.not_beside = refusals;
     }
 
     /// The first value of a cluster.
@@ -176,10 +176,10 @@ impl Fuser<'_> {
         if x.reduced != y.reduced {
             return Some(MergeRefusal::Dims);
         }
-        let why = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
-        let why = why.or_else(|| self.judge_merge(a, b, users).err());
+        let refusal = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
+        let refusal = refusal.or_else(|| self.judge_merge(a, b, users).err());
         let full = x.members.len() + y.members.len() >= MAX_MEMBERS;
-        Some(why.unwrap_or(if full { MergeRefusal::Full } else { MergeRefusal::Late }))
+        Some(refusal.unwrap_or(if full { MergeRefusal::Full } else { MergeRefusal::Late }))
     }
 
     fn are_dependent(&self, a: UnitId, b: UnitId) -> bool {
@@ -190,8 +190,8 @@ impl Fuser<'_> {
     fn shared_reads(&self, x: &Cluster, y: &Cluster) -> (usize, usize) {
         let others = cost::outside_reads(self.tir, y);
         let reads = cost::outside_reads(self.tir, x);
-        let both = reads.iter().filter(|r| others.contains(r));
-        both.fold((0, 0), |(n, bytes), r| (n + 1, bytes.saturating_add(r.1)))
+        let shared = reads.iter().filter(|r| others.contains(r));
+        shared.fold((0, 0), |(n, bytes), r| (n + 1, bytes.saturating_add(r.1)))
     }
 
     /// Whether a cluster may be merged with independent ones at all.
@@ -223,7 +223,7 @@ impl Fuser<'_> {
         };
         let in_order = |a: &Along| a.iter().flatten().is_sorted();
         along.len() == self.tir.value(o).shape.len()
-            && trace_views(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
+            && trace_views(self.tir, o, &along).is_some_and(|(_, source_along)| in_order(&source_along))
     }
 
     /// Why merging `a` and `b` pays off, or why not.

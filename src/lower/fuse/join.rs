@@ -59,10 +59,10 @@ impl Fuser<'_> {
                 return true;
             }
             let shape = &self.tir.value(o).shape;
-            let Some((base, found)) = trace_views(self.tir, o, &broadcast_along(shape, along)) else {
+            let Some((base, base_along)) = trace_views(self.tir, o, &broadcast_along(shape, along)) else {
                 return false;
             };
-            c.member(base).is_some_and(|m| m.along == found)
+            c.member(base).is_some_and(|m| m.along == base_along)
         })
     }
 
@@ -82,15 +82,15 @@ impl Fuser<'_> {
         } else {
             &[Level::Full]
         };
-        let mut why = Refusal::Sizes;
+        let mut refusal = Refusal::Sizes;
         for &level in levels {
             match c.place_shape(shape, level) {
                 Some(along) if self.is_aligned(c, u, v, &along) => return Ok((level, along)),
-                Some(_) => why = Refusal::Elsewhere,
+                Some(_) => refusal = Refusal::Elsewhere,
                 None => {}
             }
         }
-        Err(why)
+        Err(refusal)
     }
 
     /// Merges cluster `from` into `into` if their spaces agree and neither depends on the other.
@@ -129,14 +129,14 @@ impl Fuser<'_> {
 
     /// Lets every unit that depends on `from` depend on `into`, and on what both depend on.
     fn merge_dependencies(&mut self, into: UnitId, from: UnitId) {
-        let both = [into, from].map(|u| self.deps[unit_index(u)].clone());
+        let dependencies = [into, from].map(|u| self.deps[unit_index(u)].clone());
         for (i, d) in self.deps.iter_mut().enumerate() {
             if d.contains(from) {
                 d.remove(from);
                 d.insert(into);
             }
             if i == unit_index(into) || d.contains(into) {
-                both.iter().for_each(|b| d.union_with(b));
+                dependencies.iter().for_each(|b| d.union_with(b));
             }
         }
     }
@@ -152,9 +152,9 @@ impl Fuser<'_> {
         let c = self.joinable_cluster(u, v)?;
         let shape = &self.tir.value(arg).shape;
         let along = c.place_shape(shape, Level::Full).ok_or(Refusal::Sizes)?;
-        let (base, found) = trace_views(self.tir, arg, &along).ok_or(Refusal::Elsewhere)?;
+        let (base, base_along) = trace_views(self.tir, arg, &along).ok_or(Refusal::Elsewhere)?;
         let m = c.member(base).ok_or(Refusal::Elsewhere)?;
-        if m.level != Level::Full || m.along != found {
+        if m.level != Level::Full || m.along != base_along {
             return Err(Refusal::Elsewhere);
         }
         let mut reduced = vec![false; c.space.len()];
@@ -166,8 +166,8 @@ impl Fuser<'_> {
         }
         if !reduced.contains(&true) {
             // All reduced dims have size one: keep one of them as the row.
-            let one = c.space.iter().position(|&s| s == 1).ok_or(Refusal::Sizes)?;
-            reduced[one] = true;
+            let unit_dim = c.space.iter().position(|&s| s == 1).ok_or(Refusal::Sizes)?;
+            reduced[unit_dim] = true;
         }
         let out = along
             .iter()

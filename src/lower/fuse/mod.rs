@@ -244,9 +244,9 @@ impl Fuser<'_> {
     }
 
     /// Records why `v` does not join `u`, if that is a kernel.
-    fn refuse(&mut self, v: ValueId, u: UnitId, why: Refusal) {
+    fn refuse(&mut self, v: ValueId, u: UnitId, refusal: Refusal) {
         if let Some(m) = self.cluster(u).and_then(|c| c.members.first()) {
-            self.refused.push((v, m.value, why));
+            self.refused.push((v, m.value, refusal));
         }
     }
 
@@ -264,7 +264,7 @@ impl Fuser<'_> {
         for u in self.operand_units(v) {
             match self.pointwise_fits(u, v) {
                 Ok(_) => joins.push(u),
-                Err(why) => self.refuse(v, u, why),
+                Err(refusal) => self.refuse(v, u, refusal),
             }
         }
         let Some(&into) = joins.last() else {
@@ -287,8 +287,8 @@ impl Fuser<'_> {
             return;
         };
         for &other in joins.iter().rev().skip(1) {
-            if let Err(why) = self.merge(into, other) {
-                self.refuse(v, other, why);
+            if let Err(refusal) = self.merge(into, other) {
+                self.refuse(v, other, refusal);
             }
         }
         // The merge may have changed the level and dims of `v`. It never makes the join illegal.
@@ -304,15 +304,15 @@ impl Fuser<'_> {
         };
         let (arg, dims) = (*arg, dims.clone());
         let shape = self.tir.value(arg).shape.clone();
-        let of = self.owning_unit(cost::base_value(self.tir, arg));
-        match of.map(|u| (u, self.reduce_fits(u, v, arg, &dims))) {
+        let unit = self.owning_unit(cost::base_value(self.tir, arg));
+        match unit.map(|u| (u, self.reduce_fits(u, v, arg, &dims))) {
             Some((u, Ok((reduced, along)))) => {
                 if let Some(Unit::Cluster(c)) = &mut self.units[u.0 as usize] {
                     c.reduced = reduced;
                 }
                 return self.add_member(u, v, Level::Reduced, along);
             }
-            Some((u, Err(why))) => self.refuse(v, u, why),
+            Some((u, Err(refusal))) => self.refuse(v, u, refusal),
             None => {}
         }
         let reduced: Vec<bool> = (0..shape.len()).map(|d| dims.contains(&d)).collect();

@@ -65,7 +65,7 @@ pub(in crate::lower) fn refused_tails(
     let mut all: Vec<ValueId> = users.keys().copied().collect();
     all.retain(|v| tir.value(*v).numel() > 0 && !hosting.contains(v) && !fusion.activated.contains_key(v));
     all.sort_by_key(|v| v.0);
-    let mut found = vec![];
+    let mut refusals = vec![];
     for v in all {
         let by = &users[&v];
         for u in by.iter().flatten() {
@@ -73,7 +73,7 @@ pub(in crate::lower) fn refused_tails(
                 continue;
             };
             let result = only_result(tir, fusion, c);
-            let why = match (by.len(), result) {
+            let refusal = match (by.len(), result) {
                 (2.., _) if by.contains(&None) => TailRefusal::Result,
                 (2.., _) => TailRefusal::Shared,
                 _ if c.reduced.contains(&true) => TailRefusal::Reduces,
@@ -83,10 +83,10 @@ pub(in crate::lower) fn refused_tails(
             };
             let stored = c.members.iter().map(|m| m.value);
             let mut stored = stored.filter(|v| fusion.stored[v.0 as usize]);
-            found.extend(stored.next().map(|s| (v, s, why)));
+            refusals.extend(stored.next().map(|s| (v, s, refusal)));
         }
     }
-    found
+    refusals
 }
 
 /// The contraction of each cluster that may be a tail.
@@ -110,7 +110,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
             read_by.entry(u).or_default().push(v);
         }
     }
-    let mut found = HashMap::new();
+    let mut tails = HashMap::new();
     for &u in &fusion.order {
         let Some(Unit::Cluster(c)) = unit_at(fusion, u) else {
             continue;
@@ -124,10 +124,10 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
             .filter(|&&v| tir.value(v).numel() == numel)
             .max_by_key(|v| position.get(v));
         if let Some(&contraction) = host {
-            found.insert(u, Host { contraction, result });
+            tails.insert(u, Host { contraction, result });
         }
     }
-    found
+    tails
 }
 
 fn unit_at(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
@@ -142,8 +142,8 @@ fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
         .map(|m| m.value)
         .filter(|v| fusion.stored[v.0 as usize]);
     let result = stored.next()?;
-    let alone = stored.next().is_none() && !c.reduced.contains(&true);
-    (alone && tir.value(result).dtype == DType::F32).then_some(result)
+    let single = stored.next().is_none() && !c.reduced.contains(&true);
+    (single && tir.value(result).dtype == DType::F32).then_some(result)
 }
 
 /// For each contraction, the units that read its result. `None` means that it is a result of the program.
@@ -198,12 +198,12 @@ pub(in crate::lower) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> b
         let n = params.iter().position(|(p, _)| *p == b);
         n.is_some_and(|n| s.buffers[n] == Stored::Value(host))
     };
-    let here = |i: &Index| i.dynamic.is_empty() && i.affine.base == 0 && i.affine.terms() == [(var, 1)];
+    let at_loop_index = |i: &Index| i.dynamic.is_empty() && i.affine.base == 0 && i.affine.terms() == [(var, 1)];
     let plain = |stmt: &Stmt| match stmt {
-        Stmt::Let(_, Inst::Load(b, i, None)) => here(i) || (!of_host(*b) && is_invariant(i, var)),
+        Stmt::Let(_, Inst::Load(b, i, None)) => at_loop_index(i) || (!of_host(*b) && is_invariant(i, var)),
         Stmt::Let(_, Inst::Load(..) | Inst::Index(_) | Inst::Bounded(..)) | Stmt::Loop(_) => false,
         Stmt::Let(..) => true,
-        Stmt::Store(_, i, _) => here(i),
+        Stmt::Store(_, i, _) => at_loop_index(i),
     };
     l.vector && k.extent(var) == numel && no_scratch(k) && l.body.iter().all(plain)
 }

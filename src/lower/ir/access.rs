@@ -72,7 +72,7 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
         return Some(contiguous_strides(to).into_iter().map(|s| s as i64).collect());
     }
     let mut out = vec![0i64; to.len()];
-    let mut at = to.len();
+    let mut d_to = to.len();
     let mut chunk_stride = strides.last().copied().unwrap_or(1);
     let (mut old, mut new) = (1usize, 1usize);
     for d in (0..from.len()).rev() {
@@ -81,10 +81,10 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
         if !ends {
             continue;
         }
-        while at > 0 && (new < old || to[at - 1] == 1) {
-            at -= 1;
-            out[at] = new as i64 * chunk_stride;
-            new *= to[at];
+        while d_to > 0 && (new < old || to[d_to - 1] == 1) {
+            d_to -= 1;
+            out[d_to] = new as i64 * chunk_stride;
+            new *= to[d_to];
         }
         if new != old {
             return None;
@@ -96,7 +96,7 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
         }
     }
     // The remaining target dims must have size 1.
-    (0..at).all(|d| to[d] == 1).then_some(out)
+    (0..d_to).all(|d| to[d] == 1).then_some(out)
 }
 
 /// Finds where the elements of a value are stored. `stored` returns whether a value has a buffer of its own. A view
@@ -104,15 +104,15 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
 pub fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
     // Follow the chain of views down to a buffer, then compose the accesses on the way back.
     let mut chain = vec![v];
-    let mut at = v;
-    while !stored(at) {
-        match &tir.value(at).def {
-            Def::View { arg, .. } => at = *arg,
+    let mut value = v;
+    while !stored(value) {
+        match &tir.value(value).def {
+            Def::View { arg, .. } => value = *arg,
             _ => return None,
         }
-        chain.push(at);
+        chain.push(value);
     }
-    let mut a = Access::whole_buffer(at, &tir.value(at).shape);
+    let mut a = Access::whole_buffer(value, &tir.value(value).shape);
     for pair in chain.windows(2).rev() {
         let (to, from) = (tir.value(pair[0]), tir.value(pair[1]));
         let Def::View { map, .. } = &to.def else { return None };

@@ -46,7 +46,7 @@ pub enum Def {
         /// The reduced dims, sorted.
         dims: Vec<usize>,
         /// The reduction, with the expressions applied before and after it.
-        how: Arc<Reduction>,
+        reduction: Arc<Reduction>,
     },
     /// The elements of `arg`, rearranged.
     View {
@@ -55,19 +55,19 @@ pub enum Def {
         /// Maps indices of the view to indices of the operand.
         map: IndexMap,
     },
-    /// A matrix product or convolution. Operand numbers in `how` are positions in `args`.
+    /// A matrix product or convolution. Operand numbers in `contraction` are positions in `args`.
     Contract {
         /// The operands.
         args: Vec<ValueId>,
         /// What to compute.
-        how: Contraction,
+        contraction: Contraction,
     },
     /// A special kernel.
     Special {
         /// The operands.
         args: Vec<ValueId>,
         /// What to compute.
-        how: Special,
+        special: Special,
     },
     /// A library call: result number `result` of call `call`.
     Routine {
@@ -190,12 +190,12 @@ impl Tir {
                 "a tensor of shape {shape:?} exceeds the address space"
             )));
         }
-        let of = |v: &ValueId| self.value(*v).dtype;
+        let dtype_of = |v: &ValueId| self.value(*v).dtype;
         let kernel = match &def {
             Def::Pointwise { args, .. } | Def::Special { args, .. } | Def::Contract { args, .. } => {
-                Some(args.iter().map(of).collect())
+                Some(args.iter().map(dtype_of).collect())
             }
-            Def::Reduce { arg, .. } => Some(vec![of(arg)]),
+            Def::Reduce { arg, .. } => Some(vec![dtype_of(arg)]),
             _ => None,
         };
         let all = kernel.map(|v: Vec<DType>| [v, vec![dtype]].concat());
@@ -261,12 +261,14 @@ impl Tir {
         };
         let mut known: HashMap<(ValueId, Vec<usize>), Vec<ValueId>> = HashMap::new();
         for v in (0..self.values.len() as u32).map(ValueId) {
-            let Def::Reduce { arg, dims, how } = &self.value(v).def else {
+            let Def::Reduce { arg, dims, reduction } = &self.value(v).def else {
                 continue;
             };
             let others = known.entry((*arg, dims.clone())).or_default();
             let before = others.iter().copied().find(|&o| match &self.value(o).def {
-                Def::Reduce { how: other, .. } => same(how, other) && self.value(o).dtype == self.value(v).dtype,
+                Def::Reduce { reduction: other, .. } => {
+                    same(reduction, other) && self.value(o).dtype == self.value(v).dtype
+                }
                 _ => false,
             });
             match before {

@@ -40,7 +40,7 @@ pub enum Special {
         /// The dim.
         dim: usize,
         /// Sum or product.
-        how: ScanOp,
+        op: ScanOp,
     },
     /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias. It is a
     /// contraction rather than a kernel.

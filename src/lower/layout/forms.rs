@@ -39,8 +39,8 @@ impl Relayout<'_> {
 
     /// An operand of an operation on channels-last values of this rank.
     fn last_operand(&mut self, a: ValueId, rank: usize) -> OpResult<ValueId> {
-        let own = &self.old.value(a).shape;
-        match own.len() {
+        let shape = &self.old.value(a).shape;
+        match shape.len() {
             0 => Ok(self.plain_value(a)),
             r if r == rank => match self.channels_last_value(a)? {
                 Some(l) => Ok(l),
@@ -48,31 +48,37 @@ impl Relayout<'_> {
             },
             r => {
                 let mut wide = vec![1; rank - r];
-                wide.extend(own);
+                wide.extend(shape);
                 let w = self.new.view(self.plain_value(a), IndexMap::Reshape, &wide)?;
                 self.new.view(w, to_last(rank), &last_shape(&wide))
             }
         }
     }
 
-    pub(super) fn reduce(&mut self, v: ValueId, arg: ValueId, dims: &[usize], how: &Arc<Reduction>) -> OpResult<bool> {
+    pub(super) fn reduce(
+        &mut self,
+        v: ValueId,
+        arg: ValueId,
+        dims: &[usize],
+        reduction: &Arc<Reduction>,
+    ) -> OpResult<bool> {
         if !self.has_last(arg)? {
             return Ok(false);
         }
         let rank = self.old.value(arg).shape.len();
         let mut dims: Vec<usize> = dims.iter().map(|&d| last_dim(d, rank)).collect();
         dims.sort_unstable();
-        let how = Arc::new(Reduction {
+        let reduction = Arc::new(Reduction {
             dims: dims.clone(),
-            ..(**how).clone()
+            ..(**reduction).clone()
         });
         let Some(arg) = self.channels_last_value(arg)? else {
             return Ok(false);
         };
-        self.push_last(v, Def::Reduce { arg, dims, how })
+        self.push_last(v, Def::Reduce { arg, dims, reduction })
     }
 
-    pub(super) fn special(&mut self, v: ValueId, args: &[ValueId], how: &Special) -> OpResult<bool> {
+    pub(super) fn special(&mut self, v: ValueId, args: &[ValueId], special: &Special) -> OpResult<bool> {
         let old = self.old;
         let rank = old.value(v).shape.len();
         let mut last = 0;
@@ -80,7 +86,7 @@ impl Relayout<'_> {
             last += self.has_last(a)? as usize;
         }
         let inner = |w: &SpatialWindow| (w.first == 2).then(|| SpatialWindow { first: 1, ..w.clone() });
-        let how = match how {
+        let special = match special {
             _ if 2 * last < args.len().max(1) || last == 0 => None,
             Special::MaxPool(w) => inner(w).map(Special::MaxPool),
             Special::AvgPool {
@@ -102,7 +108,7 @@ impl Relayout<'_> {
             }
             _ => None,
         };
-        let Some(how) = how else { return Ok(false) };
+        let Some(special) = special else { return Ok(false) };
         let mut new = vec![];
         for &a in args {
             new.push(match self.channels_last_value(a)? {
@@ -110,10 +116,10 @@ impl Relayout<'_> {
                 None => self.view_last(a)?,
             });
         }
-        self.push_last(v, Def::Special { args: new, how })
+        self.push_last(v, Def::Special { args: new, special })
     }
 
-    pub(super) fn conv(&mut self, v: ValueId, args: &[ValueId], how: &Contraction) -> OpResult<bool> {
+    pub(super) fn conv(&mut self, v: ValueId, args: &[ValueId], contraction: &Contraction) -> OpResult<bool> {
         let old = self.old;
         let d = old.value(v);
         let last = self.channels_last_value(args[0])?;
@@ -123,7 +129,7 @@ impl Relayout<'_> {
         }
         let mut def = Def::Contract {
             args: new,
-            how: how.clone(),
+            contraction: contraction.clone(),
         };
         self.copy_unreadable(&mut def)?;
         let out = self.wants[v.0 as usize] || is_degenerate(&d.shape);

@@ -31,7 +31,7 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     for i in order {
         let LiveRange { size, first, last } = lives[i];
         let size = size.next_multiple_of(ALIGN);
-        let mut at = 0usize;
+        let mut offset = 0usize;
         let mut others: Vec<usize> = match last - first < placed.len() {
             true => alive[first..=last].iter().flatten().copied().collect(),
             // Live for many steps: look through all.
@@ -41,13 +41,13 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
         others.sort_unstable_by_key(|&p| (offsets[p], p));
         others.dedup();
         for p in others {
-            if offsets[p] >= at.saturating_add(size) {
+            if offsets[p] >= offset.saturating_add(size) {
                 break;
             }
-            at = at.max(offsets[p].saturating_add(lives[p].size.next_multiple_of(ALIGN)));
+            offset = offset.max(offsets[p].saturating_add(lives[p].size.next_multiple_of(ALIGN)));
         }
-        offsets[i] = at;
-        total = total.max(at.saturating_add(size));
+        offsets[i] = offset;
+        total = total.max(offset.saturating_add(size));
         placed.push(i);
         alive[first..=last].iter_mut().for_each(|a| a.push(i));
     }

@@ -22,9 +22,9 @@ pub(in crate::lower) fn place_buffers(program: &mut Program) {
     for (&b, offset) in in_arena.iter().zip(offsets) {
         program.buffers[b].place = BufferPlace::Arena(offset);
     }
-    let apart = lives.iter().map(|l| l.size.next_multiple_of(crate::tensor::ALIGN));
+    let sizes = lives.iter().map(|l| l.size.next_multiple_of(crate::tensor::ALIGN));
     program.arena = total;
-    program.naive_arena = apart.fold(0, usize::saturating_add);
+    program.naive_arena = sizes.fold(0, usize::saturating_add);
 }
 
 /// Uses stores through the caches for data that the next step reads, unless it is so large that its beginning would

@@ -63,29 +63,29 @@ impl Tir {
 
     fn reduce(&mut self, r: Reduction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
         let arg = tensor_operand(ids, r.operand)?;
-        let mut kept = self.value(arg).shape.clone();
-        r.dims.iter().for_each(|&d| kept[d] = 1);
+        let mut reduced_shape = self.value(arg).shape.clone();
+        r.dims.iter().for_each(|&d| reduced_shape[d] = 1);
         let out = known_shape(&r.out)?;
-        let how = Arc::new(r);
+        let reduction = Arc::new(r);
         let def = Def::Reduce {
             arg,
-            dims: how.dims.clone(),
-            how: how.clone(),
+            dims: reduction.dims.clone(),
+            reduction: reduction.clone(),
         };
-        let v = self.push(how.out.dtype, &kept, def)?;
+        let v = self.push(reduction.out.dtype, &reduced_shape, def)?;
         let v = self.view(v, IndexMap::Reshape, &out)?;
         Ok(Val::Leaf(self.traced(v)))
     }
 
-    fn contract(&mut self, mut how: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
+    fn contract(&mut self, mut contraction: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
         let mut args = vec![];
-        for operand in how.operands_mut() {
+        for operand in contraction.operands_mut() {
             args.push(tensor_operand(ids, *operand)?);
             *operand = args.len() - 1;
         }
-        crate::lower::contract::prepare_operands(self, &how, &mut args)?;
-        let shape = known_shape(how.out())?;
-        let v = self.push(how.out().dtype, &shape, Def::Contract { args, how })?;
+        crate::lower::contract::prepare_operands(self, &contraction, &mut args)?;
+        let shape = known_shape(contraction.out())?;
+        let v = self.push(contraction.out().dtype, &shape, Def::Contract { args, contraction })?;
         Ok(Val::Leaf(self.traced(v)))
     }
 
@@ -140,8 +140,8 @@ pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<V
 }
 
 fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
-    let found = call.args[param].as_leaf().copied();
-    found.ok_or_else(|| OpError::refused(format!("`{}` requires a tensor here", call.op.name)))
+    let operand = call.args[param].as_leaf().copied();
+    operand.ok_or_else(|| OpError::refused(format!("`{}` requires a tensor here", call.op.name)))
 }
 
 fn known_shape(t: &TensorType) -> OpResult<Vec<usize>> {

@@ -125,9 +125,9 @@ fn control_result_type(p: &ControlCall<TensorType>, graphs: &[Tir]) -> OpResult<
         let graph = &p.graphs[graphs.len() - 1];
         OpError::new(Code::E0302, format!("`{graph}` returns {b}, but {a} is expected"))
     };
-    let carried = |found: &[Type]| match found == p.carried {
+    let carried = |results: &[Type]| match results == p.carried {
         true => Ok(()),
-        false => Err(differ(&Val::Tuple(p.carried.clone()), &Val::Tuple(found.to_vec()))),
+        false => Err(differ(&Val::Tuple(p.carried.clone()), &Val::Tuple(results.to_vec()))),
     };
     let rows = p.rows.first().and_then(|t| t.as_leaf()?.fixed_shape());
     let count = rows.and_then(|shape| shape.first().copied()).unwrap_or(0);

@@ -128,8 +128,8 @@ impl GraphReader<'_> {
 
     fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
         let node = &self.graph[n];
-        let own = || node.meta.ty.clone().unwrap_or(Val::Unknown);
-        let ty = self.given.get(self.placeholders).cloned().unwrap_or_else(own);
+        let declared = || node.meta.ty.clone().unwrap_or(Val::Unknown);
+        let ty = self.given.get(self.placeholders).cloned().unwrap_or_else(declared);
         self.placeholders += 1;
         let name: Arc<str> = node.target().into();
         self.add_input(name, &ty)
@@ -253,9 +253,9 @@ impl GraphReader<'_> {
         }
         // Here all values are row-major. In torch this also holds for inputs and attributes; for other values only
         // `functionalize` knows the layout.
-        let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
+        let is_stored = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
         let first = node.args().first().and_then(Val::as_leaf);
-        if op.facts.memory == MemoryUse::Window && !first.is_some_and(own) {
+        if op.facts.memory == MemoryUse::Window && !first.is_some_and(is_stored) {
             let title = format!(
                 "`{}` depends on memory layout, which only the pass `functionalize` resolves",
                 op.name
@@ -268,8 +268,8 @@ impl GraphReader<'_> {
     fn arg(&self, a: &Val<NodeId>) -> OpResult<Val<ValueId>> {
         let a = self.bind_sizes(a)?;
         a.try_map(&mut |n| {
-            let found = self.env.get(n).cloned();
-            found.ok_or_else(|| {
+            let value = self.env.get(n).cloned();
+            value.ok_or_else(|| {
                 OpError::new(
                     Code::E0101,
                     format!("`%{}` is used before it is defined", self.graph[*n].name()),
@@ -292,8 +292,8 @@ impl GraphReader<'_> {
 /// The parameter whose argument is only known at run time, if any.
 fn open_parameter<T>(call: &Call<T>) -> Option<&str> {
     let params = call.op.schema.params.iter();
-    let given = params.zip(&call.args);
-    given.into_iter().find(|(_, a)| is_open(a)).map(|(p, _)| &*p.name)
+    let arguments = params.zip(&call.args);
+    arguments.into_iter().find(|(_, a)| is_open(a)).map(|(p, _)| &*p.name)
 }
 
 fn is_open<T>(v: &Val<T>) -> bool {

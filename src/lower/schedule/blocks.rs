@@ -48,9 +48,9 @@ impl Scheduler<'_> {
         let (blocks, rest) = (row[0].extent / len, row[0].extent % len);
         let mut row = row.to_vec();
         row[0].extent = len;
-        let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
-        let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
-        let sums = k.reduce(blocks, false, &of, |k, b| {
+        let reductions: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
+        let reductions: Vec<(ReduceOp, &[Value])> = reductions.iter().map(|(op, v)| (*op, &v[..])).collect();
+        let sums = k.reduce(blocks, false, &reductions, |k, b| {
             let inner = identity_inits(k, inits);
             let vars = vars.with_part(row[0].last, 0, len, b);
             self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
@@ -72,9 +72,9 @@ impl Scheduler<'_> {
 
 /// The initial values of the inner loops of these reductions.
 pub(super) fn identity_inits(k: &mut KernelBuilder, inits: &[(ReduceOp, Value)]) -> Vec<(ReduceOp, Value)> {
-    let of = |&(op, v): &(ReduceOp, Value)| {
+    let identity = |&(op, v): &(ReduceOp, Value)| {
         let dtype = k.dtype(v);
         (op, k.constant(op.identity(dtype)))
     };
-    inits.iter().map(of).collect()
+    inits.iter().map(identity).collect()
 }

@@ -150,23 +150,23 @@ impl Scheduler<'_> {
         if let Some(inner) = self.short_last_dim() {
             return self.emit_unrolled(k, inner);
         }
-        let kept = self.kept.clone();
-        let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
+        let kept_loops = self.kept.clone();
+        let extents: Vec<usize> = kept_loops.iter().map(|l| l.extent).collect();
         // In maps and columns the vector loop is the last kept dim.
         let vector_kept = self.row.is_empty() || self.columns;
         match extents.len() {
             0 => self.emit_point(k, Vars::default()),
             1 if vector_kept => k.parallel_vector(extents[0], |k, v| {
-                self.emit_point(k, Vars::default().with_loops(&kept, &[v]));
+                self.emit_point(k, Vars::default().with_loops(&kept_loops, &[v]));
             }),
             n if vector_kept => k.parallel(&extents[..n - 1], |k, v| {
-                let outer = Vars::default().with_loops(&kept[..n - 1], v);
+                let outer = Vars::default().with_loops(&kept_loops[..n - 1], v);
                 k.vector(extents[n - 1], |k, v| {
-                    self.emit_point(k, outer.with_loops(&kept[n - 1..], &[v]));
+                    self.emit_point(k, outer.with_loops(&kept_loops[n - 1..], &[v]));
                 });
             }),
             _ => k.parallel(&extents, |k, v| {
-                self.emit_point(k, Vars::default().with_loops(&kept, v));
+                self.emit_point(k, Vars::default().with_loops(&kept_loops, v));
             }),
         }
     }

@@ -112,12 +112,12 @@ impl Scheduler<'_> {
     fn operand_source(&self, operand: ValueId, along: &Along) -> OperandSource {
         let def = self.tir.value(operand);
         let along = broadcast_along(&def.shape, along);
-        if let Some((base, found)) = trace_views(self.tir, operand, &along) {
+        if let Some((base, base_along)) = trace_views(self.tir, operand, &along) {
             if self.cluster.member(base).is_some() {
                 return OperandSource::Member(base);
             }
             if self.fusion.inlined[base.0 as usize] {
-                return OperandSource::Inline(base, found);
+                return OperandSource::Inline(base, base_along);
             }
             if let Def::Constant(t) = &self.tir.value(base).def
                 && let Some(x) = t.item()
@@ -196,8 +196,8 @@ impl Scheduler<'_> {
     /// The strides of a value's own buffer, per dim of the space.
     pub(in crate::lower) fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
         let mut strides = vec![0; self.cluster.space.len()];
-        let own = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
-        for (d, s) in along.iter().zip(own) {
+        let own_strides = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
+        for (d, s) in along.iter().zip(own_strides) {
             if let Some(d) = d {
                 strides[*d] = s as i64;
             }

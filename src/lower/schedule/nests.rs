@@ -22,19 +22,19 @@ impl Scheduler<'_> {
         let inits: Vec<(ReduceOp, Value)> = reduces
             .iter()
             .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+                let Def::Reduce { reduction, .. } = &self.tir.value(r).def else {
                     unreachable!("filtered")
                 };
-                let op = reduce_op(how.combine);
-                (op, k.initial_value(op, how.acc))
+                let op = reduce_op(reduction.combine);
+                (op, k.initial_value(op, reduction.acc))
             })
             .collect();
         let accs = self.reduce_nest(k, vars, &row, &inits, stage, &reduces, &stores);
         for (&r, acc) in reduces.iter().zip(accs) {
-            let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+            let Def::Reduce { reduction, .. } = &self.tir.value(r).def else {
                 unreachable!("filtered")
             };
-            let v = k.inline(&how.post, &[acc], &[])[0];
+            let v = k.inline(&reduction.post, &[acc], &[])[0];
             self.reduced_values.insert(r, v);
         }
     }
@@ -77,10 +77,10 @@ impl Scheduler<'_> {
         if let Some(len) = self.block_len(k, row, inits) {
             return self.reduce_blocks(k, vars, row, len, inits, stage, reduces, stores);
         }
-        let wanted: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
-        let wanted: Vec<(ReduceOp, &[Value])> = wanted.iter().map(|(op, v)| (*op, &v[..])).collect();
+        let reductions: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
+        let reductions: Vec<(ReduceOp, &[Value])> = reductions.iter().map(|(op, v)| (*op, &v[..])).collect();
         let vector = rest.is_empty() && !self.columns;
-        k.reduce(first.extent, vector, &wanted, |k, v| {
+        k.reduce(first.extent, vector, &reductions, |k, v| {
             let vars = vars.with_loops(std::slice::from_ref(first), &[v]);
             if rest.is_empty() {
                 return self.reduce_values(k, &vars, stage, reduces, stores);
@@ -104,13 +104,13 @@ impl Scheduler<'_> {
         reduces
             .iter()
             .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+                let Def::Reduce { reduction, .. } = &self.tir.value(r).def else {
                     unreachable!("filtered")
                 };
                 k.at_node(&self.tir.value(r).name);
                 let source = self.sources[&r][0].clone();
                 let x = self.operand(k, vars, &source, &known);
-                k.inline(&how.pre, &[x], &[])[0]
+                k.inline(&reduction.pre, &[x], &[])[0]
             })
             .collect()
     }
@@ -133,8 +133,8 @@ impl Scheduler<'_> {
                 let strides = self.own_strides(v, &m.along);
                 k.load(self.bufs[&v], vars.index(0, &strides))
             } else if earlier && self.locals.contains_key(&v) {
-                let at = self.row_index(vars);
-                k.load(self.locals[&v], at)
+                let index = self.row_index(vars);
+                k.load(self.locals[&v], index)
             } else {
                 self.emit_pointwise(k, vars, v, &known)
             };
@@ -144,8 +144,8 @@ impl Scheduler<'_> {
                     self.store(k, vars, v, value);
                 }
                 if let Some(&row) = self.locals.get(&v) {
-                    let at = self.row_index(vars);
-                    k.store(row, at, value);
+                    let index = self.row_index(vars);
+                    k.store(row, index, value);
                 }
             }
         }

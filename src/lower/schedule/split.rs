@@ -72,8 +72,8 @@ impl Scheduler<'_> {
         if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
             return None;
         }
-        let wanted = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
-        let mut len = first.extent / wanted;
+        let part_count = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
+        let mut len = first.extent / part_count;
         // Use whole cache lines if the part is long enough not to change much.
         if len >= 1024 {
             len -= len % 64;
@@ -114,8 +114,8 @@ impl Scheduler<'_> {
                 0 => name.to_string(),
                 n => format!("{name}_{n}"),
             };
-            for (range, what) in [(whole, "parts"), (rest, "rest")].into_iter().filter(|r| r.0.len > 0) {
-                out.push(self.of_parts(&format!("{name}_{what}"), stage, range, cut)?);
+            for (range, suffix) in [(whole, "parts"), (rest, "rest")].into_iter().filter(|r| r.0.len > 0) {
+                out.push(self.of_parts(&format!("{name}_{suffix}"), stage, range, cut)?);
             }
             if !reduces.is_empty() {
                 out.push(self.combine_kernel(&format!("{name}_total"), stage, cut)?);
@@ -157,12 +157,16 @@ impl Scheduler<'_> {
     fn parts_of(&mut self, k: &mut KernelBuilder, reduces: &[ValueId], cut: Cut, role: BufferRole) -> Vec<Buf> {
         let rows: usize = self.kept.iter().map(|l| l.extent).product();
         let mut out = vec![];
-        for &of in reduces {
-            let (_, acc) = self.combine_of(of);
-            let name = format!("{}_{}_parts", self.tir.value(of).name, of.0);
+        for &reduction in reduces {
+            let (_, acc) = self.combine_of(reduction);
+            let name = format!("{}_{}_parts", self.tir.value(reduction).name, reduction.0);
             out.push(k.buffer(&name, acc, &[cut.slots(), rows], role));
             let parts = cut.slots();
-            self.buffers.push(Stored::Parts { of, parts, rows });
+            self.buffers.push(Stored::Parts {
+                of: reduction,
+                parts,
+                rows,
+            });
         }
         out
     }
@@ -170,7 +174,7 @@ impl Scheduler<'_> {
     /// The operation and dtype with which a reduction combines.
     fn combine_of(&self, r: ValueId) -> (ReduceOp, DType) {
         match &self.tir.value(r).def {
-            Def::Reduce { how, .. } => (reduce_op(how.combine), how.acc),
+            Def::Reduce { reduction, .. } => (reduce_op(reduction.combine), reduction.acc),
             _ => unreachable!("the caller asks of reductions"),
         }
     }
@@ -194,10 +198,10 @@ impl Scheduler<'_> {
             let vars = vars.with_part(row[0].last, range.from, range.len, part);
             let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
                 s.load_reduced(k, vars, &inputs);
-                let found = s.part_loops(k, vars, &row, stage, &reduces, &stores);
-                let at = s.place_of_part(vars, Affine::from(part) + range.slot as i64);
-                for (&b, x) in parts.iter().zip(found) {
-                    k.store(b, at.clone(), x);
+                let totals = s.part_loops(k, vars, &row, stage, &reduces, &stores);
+                let index = s.place_of_part(vars, Affine::from(part) + range.slot as i64);
+                for (&b, x) in parts.iter().zip(totals) {
+                    k.store(b, index.clone(), x);
                 }
             };
             match lanes.first() {
@@ -245,8 +249,8 @@ impl Scheduler<'_> {
     fn load_reduced(&mut self, k: &mut KernelBuilder, vars: &Vars, inputs: &BTreeSet<ValueId>) {
         for &v in inputs {
             if let Some(m) = self.cluster.member(v).filter(|m| m.level == Level::Reduced) {
-                let at = vars.index(0, &self.own_strides(v, &m.along));
-                let x = k.load(self.bufs[&v], at);
+                let index = vars.index(0, &self.own_strides(v, &m.along));
+                let x = k.load(self.bufs[&v], index);
                 self.reduced_values.insert(v, x);
             }
         }
@@ -274,7 +278,7 @@ impl Scheduler<'_> {
 
     /// The values whose buffers the operands of a member are in: values of other units, and reduced values.
     fn outside_buffers(&self, v: ValueId) -> Vec<ValueId> {
-        let of = |s: &OperandSource| match s {
+        let stored_operand = |s: &OperandSource| match s {
             OperandSource::Load(b, ..) => Some(*b),
             OperandSource::Member(m) => {
                 let reduced = self.cluster.member(*m).is_some_and(|m| m.level == Level::Reduced);
@@ -282,7 +286,7 @@ impl Scheduler<'_> {
             }
             _ => None,
         };
-        self.sources[&v].iter().filter_map(of).collect()
+        self.sources[&v].iter().filter_map(stored_operand).collect()
     }
 
     /// The kernel that combines the parts of a stage and computes what depends only on its reductions.
@@ -329,12 +333,12 @@ impl Scheduler<'_> {
     fn combine_parts(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
         let (op, acc) = self.combine_of(r);
         let init = k.initial_value(op, acc);
-        let alone = self.kept.is_empty();
-        let total = k.reduce(cut.slots(), alone, &[(op, &[init])], |k, p| {
+        let vector = self.kept.is_empty();
+        let total = k.reduce(cut.slots(), vector, &[(op, &[init])], |k, p| {
             vec![k.load(parts, self.place_of_part(vars, Affine::from(p)))]
         });
         match &self.tir.value(r).def {
-            Def::Reduce { how, .. } => k.inline(&how.post, &total, &[])[0],
+            Def::Reduce { reduction, .. } => k.inline(&reduction.post, &total, &[])[0],
             _ => unreachable!("the caller asks of reductions"),
         }
     }

@@ -43,12 +43,12 @@ impl Scheduler<'_> {
         let lines: usize = self.kept[outer + 1..].iter().map(|l| l.extent).product();
         let extent = self.kept[outer].extent;
         let [least, most] = ROWS;
-        let wanted = (LINE / size).clamp(least, most);
+        let full_line = (LINE / size).clamp(least, most);
         let divides = |n: &usize| extent.is_multiple_of(*n);
         // At least a line if the extent has such a divisor.
-        let rows = (wanted..=most)
+        let rows = (full_line..=most)
             .find(divides)
-            .or_else(|| (least..wanted).rev().find(divides));
+            .or_else(|| (least..full_line).rev().find(divides));
         (lines > LINES).then_some(Tiling { outer, rows: rows? })
     }
 

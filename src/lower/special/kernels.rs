@@ -51,7 +51,7 @@ pub(super) fn affine_vars(vars: &[Var]) -> Vec<Affine> {
 /// The kernel of a special value.
 pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
     let def = tir.value(v);
-    let Def::Special { args, how } = &def.def else {
+    let Def::Special { args, special } = &def.def else {
         unreachable!("the caller matched it")
     };
     let mut w = SpecialWriter {
@@ -65,7 +65,7 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
     let k = &mut w.k;
     let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
     let (shape, first) = (&def.shape, &sizes[0]);
-    match how {
+    match special {
         Special::Concat { dim } => write_concat(k, &operands, &sizes, &out, *dim),
         Special::Rows { wrap } => write_rows(k, &operands, &out, first, &sizes[1], *wrap),
         Special::Pad { before, value } => store_each(k, shape, &out, |k, i| {
@@ -77,9 +77,9 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
         Special::MaxPool(_) | Special::AvgPool { .. } => {
             let (dtype, sizes, x) = (def.dtype, first, &operands[0]);
             let x = WindowedInput { dtype, sizes, x };
-            store_each(k, shape, &out, |k, i| pool_element(k, how, &x, i));
+            store_each(k, shape, &out, |k, i| pool_element(k, special, &x, i));
         }
-        Special::Scan { dim, how } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *how),
+        Special::Scan { dim, op } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *op),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
     Ok(Scheduled {
@@ -200,8 +200,8 @@ struct WindowedInput<'a> {
 }
 
 /// The element of a pooling op's result at index `i`.
-fn pool_element(k: &mut KernelBuilder, how: &Special, x: &WindowedInput, i: &[Affine]) -> Value {
-    match how {
+fn pool_element(k: &mut KernelBuilder, pool: &Special, x: &WindowedInput, i: &[Affine]) -> Value {
+    match pool {
         Special::AvgPool {
             window,
             count_include_pad,

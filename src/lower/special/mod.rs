@@ -77,7 +77,7 @@ fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
         &shape,
         Def::Special {
             args: parts,
-            how: Special::Concat { dim },
+            special: Special::Concat { dim },
         },
     )
     .map(Some)
@@ -92,7 +92,7 @@ fn gather_rows(tir: &mut Tir, table: ValueId, rows: ValueId, wrap: bool) -> OpRe
         &shape,
         Def::Special {
             args: vec![table, rows],
-            how: Special::Rows { wrap },
+            special: Special::Rows { wrap },
         },
     )
 }
@@ -128,7 +128,7 @@ fn pad(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
         &shape,
         Def::Special {
             args: vec![x],
-            how: Special::Pad { before, value },
+            special: Special::Pad { before, value },
         },
     )
     .map(Some)
@@ -176,12 +176,21 @@ fn spatial_dims(name: &str) -> usize {
         .unwrap_or(2) as usize
 }
 
-fn push_pool(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> OpResult<Option<ValueId>> {
+fn push_pool(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, pool: Special) -> OpResult<Option<ValueId>> {
     let out = (types.op.rule)(types, &mut Default::default())?;
     let shape = out.as_leaf().and_then(|t| t.fixed_shape());
     let dtype = tir.value(x).dtype;
     match shape {
-        Some(shape) => tir.push(dtype, &shape, Def::Special { args: vec![x], how }).map(Some),
+        Some(shape) => tir
+            .push(
+                dtype,
+                &shape,
+                Def::Special {
+                    args: vec![x],
+                    special: pool,
+                },
+            )
+            .map(Some),
         None => Ok(None),
     }
 }
@@ -272,7 +281,7 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     Ok(Some(ValueId(result.id)))
 }
 
-fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: ScanOp) -> OpResult<Option<ValueId>> {
+fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, op: ScanOp) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
     let out = (types.op.rule)(types, &mut Default::default())?;
@@ -291,7 +300,7 @@ fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: 
         &shape,
         Def::Special {
             args: vec![x],
-            how: Special::Scan { dim, how },
+            special: Special::Scan { dim, op },
         },
     )?;
     convert_value(tir, y, dtype).map(Some)

@@ -31,8 +31,8 @@ enum ScanCarry {
 
 impl ScanCarry {
     /// The carry of a scan. `along`: whether it runs along the last dim.
-    fn choose(how: ScanOp, is_f32: bool, along: bool) -> ScanCarry {
-        match how {
+    fn choose(op: ScanOp, is_f32: bool, along: bool) -> ScanCarry {
+        match op {
             _ if !is_f32 => ScanCarry::Plain,
             ScanOp::Sum if !along => ScanCarry::Compensated,
             _ => ScanCarry::Wide,
@@ -47,14 +47,14 @@ pub(super) fn write_scan(
     out: &(Buf, Access),
     shape: &[usize],
     dim: usize,
-    how: ScanOp,
+    op: ScanOp,
 ) {
-    let scan = ScanKernel { x, out, dim, how };
+    let scan = ScanKernel { x, out, dim, op };
     let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
     let (n, along) = (shape[dim], dim + 1 == shape.len());
     let is_f32 = scan.dtype(k) == DType::F32;
-    let carry = ScanCarry::choose(how, is_f32, along);
-    if is_f32 && along && how == ScanOp::Sum && n >= 4 * BLOCK {
+    let carry = ScanCarry::choose(op, is_f32, along);
+    if is_f32 && along && op == ScanOp::Sum && n >= 4 * BLOCK {
         return match others.is_empty() {
             true => scan.emit_long_row(k, &[], n),
             false => k.parallel(&others, |k, v| scan.emit_long_row(k, &affine_vars(v), n)),
@@ -95,7 +95,7 @@ struct ScanKernel<'a> {
     x: &'a (Buf, Access),
     out: &'a (Buf, Access),
     dim: usize,
-    how: ScanOp,
+    op: ScanOp,
 }
 
 /// Scratch memory for the row of one thread.
@@ -146,11 +146,11 @@ impl ScanKernel<'_> {
     }
 
     fn initial_carry(&self, k: &mut KernelBuilder, carry: ScanCarry) -> Vec<Value> {
-        let of = match carry {
+        let dtype = match carry {
             ScanCarry::Wide => DType::F64,
             _ => self.dtype(k),
         };
-        let start = k.constant(Scalar::from_i64(of, (self.how == ScanOp::Product) as i64));
+        let start = k.constant(Scalar::from_i64(dtype, (self.op == ScanOp::Product) as i64));
         vec![start; if carry == ScanCarry::Compensated { 2 } else { 1 }]
     }
 
@@ -162,7 +162,7 @@ impl ScanKernel<'_> {
         carried: &[Value],
         v: Value,
     ) -> (Vec<Value>, Value) {
-        let op = match self.how {
+        let op = match self.op {
             ScanOp::Sum => Binary::Add,
             ScanOp::Product => Binary::Mul,
         };

@@ -61,7 +61,7 @@ const FUNCTIONS: [&str; 21] = [
 
 struct ExprParser {
     tokens: Vec<&'static str>,
-    at: usize,
+    position: usize,
 }
 
 fn split_tokens(text: &'static str) -> Vec<&'static str> {
@@ -83,8 +83,8 @@ fn split_tokens(text: &'static str) -> Vec<&'static str> {
 
 impl ExprParser {
     fn eat(&mut self, token: &str) -> bool {
-        let found = self.tokens.get(self.at) == Some(&token);
-        self.at += usize::from(found);
+        let found = self.tokens.get(self.position) == Some(&token);
+        self.position += usize::from(found);
         found
     }
 
@@ -98,10 +98,10 @@ impl ExprParser {
         let mut left = self.parse_level(level + 1)?;
         while let Some(o) = self
             .tokens
-            .get(self.at)
+            .get(self.position)
             .and_then(|t| operators.iter().find(|o| *o == t))
         {
-            self.at += 1;
+            self.position += 1;
             left = DemandExpr::Two(o, Box::new(left), Box::new(self.parse_level(level + 1)?));
         }
         Ok(left)
@@ -117,8 +117,8 @@ impl ExprParser {
     }
 
     fn parse_atom(&mut self) -> Result<DemandExpr, String> {
-        let token = *self.tokens.get(self.at).ok_or("an expression ends early")?;
-        self.at += 1;
+        let token = *self.tokens.get(self.position).ok_or("an expression ends early")?;
+        self.position += 1;
         Ok(match token {
             "(" => {
                 let inner = self.parse_level(0)?;
@@ -158,11 +158,11 @@ impl DemandExpr {
     pub(super) fn parse(text: &'static str) -> Result<DemandExpr, String> {
         let mut p = ExprParser {
             tokens: split_tokens(text),
-            at: 0,
+            position: 0,
         };
-        let found = p.parse_level(0)?;
-        match p.tokens.get(p.at) {
-            None => Ok(found),
+        let parsed = p.parse_level(0)?;
+        match p.tokens.get(p.position) {
+            None => Ok(parsed),
             Some(t) => Err(format!("{t:?} is not expected")),
         }
     }
@@ -180,21 +180,21 @@ impl DemandExpr {
         }
     }
 
-    /// Evaluates the expression; `of` returns the values of parameters.
-    pub(super) fn eval_with(&self, of: &dyn Fn(&str) -> ArgValue) -> ArgValue {
+    /// Evaluates the expression; `value_of` returns the values of parameters.
+    pub(super) fn eval_with(&self, value_of: &dyn Fn(&str) -> ArgValue) -> ArgValue {
         match self {
             DemandExpr::Value(v) => v.clone(),
-            DemandExpr::Name(n) => of(n),
-            DemandExpr::List(items) => ArgValue::List(items.iter().map(|e| e.eval_with(of)).collect()),
-            DemandExpr::Not(e) => match e.eval_with(of) {
+            DemandExpr::Name(n) => value_of(n),
+            DemandExpr::List(items) => ArgValue::List(items.iter().map(|e| e.eval_with(value_of)).collect()),
+            DemandExpr::Not(e) => match e.eval_with(value_of) {
                 ArgValue::Bool(b) => ArgValue::Bool(!b),
                 _ => ArgValue::Unknown,
             },
             DemandExpr::Call(f, items) => {
-                let args: Vec<ArgValue> = items.iter().map(|e| e.eval_with(of)).collect();
+                let args: Vec<ArgValue> = items.iter().map(|e| e.eval_with(value_of)).collect();
                 eval_call(f, &args).unwrap_or(ArgValue::Unknown)
             }
-            DemandExpr::Two(o, a, b) => eval_binary(o, &a.eval_with(of), &b.eval_with(of)),
+            DemandExpr::Two(o, a, b) => eval_binary(o, &a.eval_with(value_of), &b.eval_with(value_of)),
         }
     }
 }
@@ -224,10 +224,10 @@ fn eval_binary(operator: &str, a: &ArgValue, b: &ArgValue) -> ArgValue {
             let ArgValue::List(items) = b else {
                 return ArgValue::Unknown;
             };
-            let found: Vec<Option<bool>> = items.iter().map(|v| a.equals(v)).collect();
-            match found.contains(&Some(true)) {
+            let equal: Vec<Option<bool>> = items.iter().map(|v| a.equals(v)).collect();
+            match equal.contains(&Some(true)) {
                 true => ArgValue::Bool(true),
-                false => ArgValue::from_truth(found.iter().all(Option::is_some).then_some(false)),
+                false => ArgValue::from_truth(equal.iter().all(Option::is_some).then_some(false)),
             }
         }
         _ => eval_arithmetic(operator, a, b).unwrap_or(ArgValue::Unknown),
@@ -277,8 +277,8 @@ fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
                 v => std::slice::from_ref(v),
             });
             let tensors = items.filter(|v| matches!(v, ArgValue::Tensor(..)));
-            let found: Vec<DType> = tensors.filter_map(dtype).collect();
-            ArgValue::Bool(found.windows(2).all(|w| w[0] == w[1]))
+            let dtypes: Vec<DType> = tensors.filter_map(dtype).collect();
+            ArgValue::Bool(dtypes.windows(2).all(|w| w[0] == w[1]))
         }
         "kind" => first.class_name(),
         "len" => match first {
@@ -309,12 +309,12 @@ fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
 }
 
 /// The minimum or maximum of a list of numbers, or the number itself.
-fn extreme_number(v: &ArgValue, of: fn(f64, f64) -> f64) -> Option<ArgValue> {
+fn extreme_number(v: &ArgValue, combine: fn(f64, f64) -> f64) -> Option<ArgValue> {
     let numbers: Option<Vec<f64>> = match v {
         ArgValue::List(items) => items.iter().map(ArgValue::as_number).collect(),
         v => v.as_number().map(|x| vec![x]),
     };
-    numbers?.into_iter().reduce(of).map(ArgValue::Float)
+    numbers?.into_iter().reduce(combine).map(ArgValue::Float)
 }
 
 /// Converts an index that may count from the end.

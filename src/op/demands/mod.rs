@@ -48,21 +48,21 @@ static OF_MODULES: LazyLock<DemandTable> = LazyLock::new(|| parse_table(MODULES)
 /// The lines of a table by name. The tables are part of the program, so an invalid line is a bug and panics (a test
 /// reads all lines).
 fn parse_table(text: &'static str) -> DemandTable {
-    let mut found = DemandTable::new();
+    let mut table = DemandTable::new();
     let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
     for line in lines {
         let (names, text) = line.split_once(": ").unwrap_or_else(|| panic!("no names in {line:?}"));
         for name in names.split(' ') {
             let parsed = OnceLock::new();
-            found.entry(name).or_default().push(DemandLine { text, parsed });
+            table.entry(name).or_default().push(DemandLine { text, parsed });
         }
     }
-    found
+    table
 }
 
 impl DemandLine {
     fn demand(&self) -> &Demand {
-        let parse = || parse_demand(self.text).unwrap_or_else(|what| panic!("{:?}: {what}", self.text));
+        let parse = || parse_demand(self.text).unwrap_or_else(|problem| panic!("{:?}: {problem}", self.text));
         self.parsed.get_or_init(parse)
     }
 }
@@ -85,9 +85,9 @@ fn parse_demand(text: &'static str) -> Result<Demand, String> {
     parts.push((rest, None));
     let condition = DemandExpr::parse(condition)?;
     let names = condition.param_names();
-    let alone = names.iter().all(|n| *n == names[0]);
+    let single = names.iter().all(|n| *n == names[0]);
     Ok(Demand {
-        param: names.first().copied().filter(|_| alone),
+        param: names.first().copied().filter(|_| single),
         condition,
         message: parts,
         code,
@@ -96,12 +96,12 @@ fn parse_demand(text: &'static str) -> Result<Demand, String> {
 
 impl Demand {
     /// Returns an error if the arguments violate the condition.
-    fn check_args(&self, of: &dyn Fn(&str) -> ArgValue) -> Result<(), OpError> {
-        if self.condition.eval_with(of) != ArgValue::Bool(false) {
+    fn check_args(&self, value_of: &dyn Fn(&str) -> ArgValue) -> Result<(), OpError> {
+        if self.condition.eval_with(value_of) != ArgValue::Bool(false) {
             return Ok(());
         }
         let words = self.message.iter().map(|(text, value)| match value {
-            Some(v) => format!("{text}{}", v.eval_with(of)),
+            Some(v) => format!("{text}{}", v.eval_with(value_of)),
             None => text.to_string(),
         });
         Err(OpError {
@@ -118,24 +118,24 @@ pub(super) fn check_call(name: &str, schema: &Schema, args: impl FnOnce() -> Vec
         return Ok(());
     };
     let args = args();
-    let of = |name: &str| match schema.index_of(name).and_then(|i| args.get(i)) {
+    let value_of = |name: &str| match schema.index_of(name).and_then(|i| args.get(i)) {
         Some(v) => ArgValue::from_val(v, &|t| ArgValue::Tensor(t.dtype, t.shape.clone())),
         None => ArgValue::Unknown,
     };
-    demands.iter().try_for_each(|line| line.demand().check_args(&of))
+    demands.iter().try_for_each(|line| line.demand().check_args(&value_of))
 }
 
 /// Returns an error if the constructor arguments of a module violate a demand of its class.
-pub(super) fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpResult<()> {
+pub(super) fn check_module(class: &str, arguments: &HashMap<&'static str, Literal>) -> OpResult<()> {
     let Some(demands) = OF_MODULES.get(class) else {
         return Ok(());
     };
-    let of = |name: &str| {
-        given
+    let value_of = |name: &str| {
+        arguments
             .get(name)
             .map_or(ArgValue::Unknown, |v| ArgValue::from_val(v, &|x| match *x {}))
     };
-    demands.iter().try_for_each(|line| line.demand().check_args(&of))
+    demands.iter().try_for_each(|line| line.demand().check_args(&value_of))
 }
 
 #[cfg(test)]

@@ -8,9 +8,13 @@ use crate::op::view::{BITS, scattered_view};
 use crate::op::{Build, Call, Decompose, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
-/// The layout of a result that is not a view of the operands; `at` returns the layout of the tensor given for a
+/// The layout of a result that is not a view of the operands; `layout_of` returns the layout of the tensor given for a
 /// parameter. `None` if it is unknown.
-pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+pub fn of_result(
+    call: &Call<TensorType>,
+    out: &TensorType,
+    layout_of: &dyn Fn(usize) -> Option<Layout>,
+) -> Option<Layout> {
     let shape = out.shape.as_deref()?;
     if let Some(asked) = memory_format(call) {
         match asked {
@@ -21,21 +25,21 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
         }
     }
     if scattered_view(call).is_some()
-        && let Some(own) = at(0).filter(|own| !is_expanded(shape, &own.strides))
+        && let Some(source) = layout_of(0).filter(|own| !is_expanded(shape, &own.strides))
     {
-        return Some(own);
+        return Some(source);
     }
     let operands = match order_of(call) {
         ResultOrder::Known(MemoryOrder::RowMajor) => return Some(Layout::contiguous(shape)),
         ResultOrder::Known(MemoryOrder::Columns) => return Some(Layout::column_major(shape)),
-        ResultOrder::Parts(f) => return decomposed_layout(call, f, at),
+        ResultOrder::Parts(f) => return decomposed_layout(call, f, layout_of),
         ResultOrder::Known(MemoryOrder::First) => 1,
         ResultOrder::Known(MemoryOrder::Operands) => call.args.len(),
     };
     let mut layouts = vec![];
     for (i, v) in call.args.iter().enumerate().take(operands) {
         if let Val::Leaf(t) = v {
-            layouts.push((t.shape.clone()?, at(i)?));
+            layouts.push((t.shape.clone()?, layout_of(i)?));
         }
     }
     let operands: Vec<(&[Dim], &Layout)> = layouts.iter().map(|(s, l)| (&s[..], l)).collect();
@@ -43,32 +47,36 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
 }
 
 /// The layout of the single tensor that a call returns: a view of an operand, or a tensor of its own.
-pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+pub fn of_call(
+    call: &Call<TensorType>,
+    out: &TensorType,
+    layout_of: &dyn Fn(usize) -> Option<Layout>,
+) -> Option<Layout> {
     let from = call.args.first().and_then(Val::as_leaf);
     let (true, Some(from)) = (
         call.op.aliases && !matches!(call.op.meaning, Meaning::Decompose(_)),
         from,
     ) else {
-        return of_result(call, out, at);
+        return of_result(call, out, layout_of);
     };
-    let own = at(0)?;
+    let source = layout_of(0)?;
     if call.op.is(OpId::Contiguous) {
-        return match has_format(call, &own)? {
-            true => Some(own),
-            false => of_result(call, out, at),
+        return match has_format(call, &source)? {
+            true => Some(source),
+            false => of_result(call, out, layout_of),
         };
     }
     if call.op.view.is_none() && !call.op.is(BITS) {
         // Conversions to the same type and similar ops return their operand.
         return match from == out {
-            true => Some(own),
-            false => of_result(call, out, at),
+            true => Some(source),
+            false => of_result(call, out, layout_of),
         };
     }
     // A reshape that cannot be a view copies.
-    let known = own.known_strides().is_some() && from.fixed_shape().is_some() && out.fixed_shape().is_some();
+    let known = source.known_strides().is_some() && from.fixed_shape().is_some() && out.fixed_shape().is_some();
     let copied = || Some(Layout::contiguous(out.shape.as_deref()?)).filter(|_| known && !call.op.is(BITS));
-    of_view(call, &own).or_else(copied)
+    of_view(call, &source).or_else(copied)
 }
 
 /// A builder that traces a decomposition and records the layout of each value.
@@ -101,26 +109,30 @@ impl Build for Placed {
         let types = call.types();
         let ty = (call.op.rule)(&types, &mut Sizes::default())?;
         let layouts = &self.layouts;
-        let at = |i: usize| layouts[call.args[i].as_leaf()?.id as usize].clone();
+        let layout_of = |i: usize| layouts[call.args[i].as_leaf()?.id as usize].clone();
         Ok(match &ty {
             Val::Leaf(t) => {
-                let found = of_call(&types, t, &at);
-                Val::Leaf(self.trace_value(t, found))
+                let layout = of_call(&types, t, &layout_of);
+                Val::Leaf(self.trace_value(t, layout))
             }
             ty => ty.map(|t| {
-                let own = t.shape.as_deref().filter(|_| !call.op.aliases);
-                self.trace_value(t, own.map(Layout::contiguous))
+                let copied = t.shape.as_deref().filter(|_| !call.op.aliases);
+                self.trace_value(t, copied.map(Layout::contiguous))
             }),
         })
     }
 }
 
-fn decomposed_layout(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+fn decomposed_layout(
+    call: &Call<TensorType>,
+    f: Decompose,
+    layout_of: &dyn Fn(usize) -> Option<Layout>,
+) -> Option<Layout> {
     let mut placed = Placed::default();
     let mut args = vec![];
     for (i, v) in call.args.iter().enumerate() {
         args.push(match v {
-            Val::Leaf(t) => Val::Leaf(placed.trace_value(t, at(i))),
+            Val::Leaf(t) => Val::Leaf(placed.trace_value(t, layout_of(i))),
             v => v.map(|t| placed.trace_value(t, None)),
         });
     }
@@ -161,11 +173,11 @@ pub fn has_own_order(call: &Call<TensorType>) -> bool {
 }
 
 /// The layout of each of several results.
-pub fn of_results(call: &Call<TensorType>, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+pub fn of_results(call: &Call<TensorType>, layout_of: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let first = call.args.first().and_then(Val::as_leaf);
     match (order_of(call), first) {
         (ResultOrder::Known(MemoryOrder::First), Some(x)) => {
-            pointwise_layout(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)])
+            pointwise_layout(x.shape.as_deref()?, &[(x.shape.as_deref()?, &layout_of(0)?)])
         }
         _ => Some(Layout::contiguous(&[])),
     }
@@ -190,27 +202,27 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
 }
 
 /// The layout of the result of a view row; `None` if torch copies or if it is unknown.
-pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
+pub fn of_view(call: &Call<TensorType>, layout: &Layout) -> Option<Layout> {
     let from = call.leaf("self").ok()?;
     if call.op.is(BITS) {
         let Some(Val::DType(to)) = call.args.get(1) else {
             return None;
         };
-        return of_bits(at, from.dtype.size(), to.size());
+        return of_bits(layout, from.dtype.size(), to.size());
     }
     let rule = call.op.view?;
     let view = rule(call, &mut Sizes::default()).ok()?;
-    at.apply_view(from.shape.as_deref()?, &view)
+    layout.apply_view(from.shape.as_deref()?, &view)
 }
 
 /// Returns an error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` expects other
-/// strides than those of its tensor, whose layout is `at`. `out` is the type of the call's result.
-pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResult<()> {
+/// strides than those of its tensor, whose layout is `layout`. `out` is the type of the call's result.
+pub fn check_strides(call: &Call<TensorType>, out: &Type, layout: &Layout) -> OpResult<()> {
     if call.op.view.is_some() {
         let from = call.leaf("self")?;
-        let fixed = at.known_strides().is_some() && from.fixed_shape().is_some();
+        let fixed = layout.known_strides().is_some() && from.fixed_shape().is_some();
         let shape = out.as_leaf().and_then(TensorType::fixed_shape);
-        return match of_view(call, at) {
+        return match of_view(call, layout) {
             None if fixed && shape.is_some() => Err(OpError::shape(
                 "view size is not compatible with input tensor's size and stride (at least one dimension spans across two \
                  contiguous subspaces). Use .reshape(...) instead.",
@@ -223,39 +235,39 @@ pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResu
     }
     let want = call.dims("stride")?;
     let differs = |(a, b): (&Dim, &Dim)| a.sub(b).as_const().is_some_and(|d| d != 0);
-    match want.len() != at.strides.len() || want.iter().zip(&at.strides).any(differs) {
+    match want.len() != layout.strides.len() || want.iter().zip(&layout.strides).any(differs) {
         true => Err(OpError::shape(format!(
             "Tensor strides mismatch! Expected: {}, Got: {}",
             list_text(&want),
-            list_text(&at.strides)
+            list_text(&layout.strides)
         ))),
         false => Ok(()),
     }
 }
 
 /// The layout of elements of `from` bytes reinterpreted as elements of `to` bytes, along the last dim.
-fn of_bits(at: &Layout, from: usize, to: usize) -> Option<Layout> {
+fn of_bits(layout: &Layout, from: usize, to: usize) -> Option<Layout> {
     if from == to {
-        return Some(at.clone());
+        return Some(layout.clone());
     }
     let scaled = |x: &Dim| x.mul(&Dim::from(from)).exact_div(&Dim::from(to));
-    let (last, outer) = at.strides.split_last()?;
+    let (last, outer) = layout.strides.split_last()?;
     let mut strides = outer.iter().map(scaled).collect::<Option<Vec<_>>>()?;
     strides.push(last.clone());
     Some(Layout {
-        offset: scaled(&at.offset)?,
+        offset: scaled(&layout.offset)?,
         strides,
-        storage: scaled(&at.storage)?,
+        storage: scaled(&layout.storage)?,
     })
 }
 
 /// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls and for unknown values.
-pub fn host_value(call: &Call<TensorType>, at: &Layout) -> OpResult<Option<Type>> {
+pub fn host_value(call: &Call<TensorType>, layout: &Layout) -> OpResult<Option<Type>> {
     Ok(match call.op.id() {
-        Some(OpId::StorageOffset) => Some(Val::Int(at.offset.clone())),
-        Some(OpId::IsContiguous) => has_format(call, at).map(Val::Bool),
+        Some(OpId::StorageOffset) => Some(Val::Int(layout.offset.clone())),
+        Some(OpId::IsContiguous) => has_format(call, layout).map(Val::Bool),
         Some(OpId::Stride) => {
-            let strides = &at.strides;
+            let strides = &layout.strides;
             Some(match call.opt_int("dim")? {
                 None => Val::Tuple(strides.iter().cloned().map(Val::Int).collect()),
                 Some(d) => Val::Int(strides[wrap_dim(d, strides.len())?].clone()),
@@ -266,11 +278,11 @@ pub fn host_value(call: &Call<TensorType>, at: &Layout) -> OpResult<Option<Type>
 }
 
 /// Whether `contiguous` returns its operand itself; `None` if that depends on sizes.
-pub fn has_format(call: &Call<TensorType>, at: &Layout) -> Option<bool> {
+pub fn has_format(call: &Call<TensorType>, layout: &Layout) -> Option<bool> {
     let shape = call.leaf("self").ok()?.shape.as_deref()?;
     match memory_format(call) {
-        Some("channels_last" | "channels_last_3d") => at.is_channels_last(shape),
+        Some("channels_last" | "channels_last_3d") => layout.is_channels_last(shape),
         Some("preserve_format") => Some(true),
-        _ => at.is_contiguous(shape),
+        _ => layout.is_contiguous(shape),
     }
 }

@@ -24,7 +24,7 @@ static CLASSES: LazyLock<HashMap<&'static str, ClassForms>> = LazyLock::new(|| {
 /// The forms of a class, given by its name or path; forms with a condition come first.
 pub(super) fn forms_of(class: &str) -> Option<&'static [ParsedForm]> {
     let class = CLASSES.get(base_name(class))?;
-    let parse = |text| form::parse(text).unwrap_or_else(|what| panic!("module form {text:?}: {what}"));
+    let parse = |text| form::parse(text).unwrap_or_else(|problem| panic!("module form {text:?}: {problem}"));
     let forms = class.parsed.get_or_init(|| {
         let mut forms: Vec<ParsedForm> = class.texts.iter().copied().map(parse).collect();
         forms.sort_by_key(|c| c.when.is_none());

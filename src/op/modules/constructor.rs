@@ -26,9 +26,9 @@ pub(super) fn constructor_args(
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let mut out: HashMap<&'static str, Literal> = positional.zip(args).map(|(p, v)| (p.name, v.clone())).collect();
     for (name, v) in &kwargs {
-        let fail = |what: String| OpError {
+        let fail = |problem: String| OpError {
             param: Some(name.to_string()),
-            ..constructor_error(form, what)
+            ..constructor_error(form, problem)
         };
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
             // The device and dtype of weights do not affect the graph.
@@ -55,8 +55,8 @@ pub(super) fn constructor_args(
     Ok(out)
 }
 
-fn constructor_error(form: &ParsedForm, what: String) -> OpError {
-    OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(constructor_signature(form))
+fn constructor_error(form: &ParsedForm, problem: String) -> OpError {
+    OpError::new(Code::E0203, format!("`{}`: {problem}", form.name)).help(constructor_signature(form))
 }
 
 /// The arguments that are given by name. Those beyond the form's own positional parameters have torch's names: `device`,
@@ -67,43 +67,46 @@ fn named_args(
     kwargs: &[(Arc<str>, Literal)],
 ) -> Result<Vec<(Arc<str>, Literal)>, OpError> {
     let max = form.params.iter().filter(|p| !p.keyword_only).count();
-    let own = args.len().min(max);
+    let positional = args.len().min(max);
     let names = crate::op::signature::constructor_parameters(form.name);
     if args.len() > max.max(names.len()) {
-        let what = format!(
+        let problem = format!(
             "takes {}, but {} were given",
             count(max.max(names.len()), "constructor argument"),
             args.len()
         );
-        return Err(constructor_error(form, what));
+        return Err(constructor_error(form, problem));
     }
-    let rest = names.into_iter().skip(own).zip(args[own..].iter().cloned());
+    let rest = names
+        .into_iter()
+        .skip(positional)
+        .zip(args[positional..].iter().cloned());
     Ok(rest.chain(kwargs.iter().cloned()).collect())
 }
 
 /// Returns an error if torch rejects the arguments of a constructor.
 pub(super) fn check_values(
     form: &ParsedForm,
-    given: &HashMap<&'static str, Literal>,
+    arguments: &HashMap<&'static str, Literal>,
     args: &[Literal],
     kwargs: &[(Arc<str>, Literal)],
 ) -> Result<(), OpError> {
     check_types(form, args, kwargs)?;
-    crate::op::demands::check_module(form.name, given)?;
+    crate::op::demands::check_module(form.name, arguments)?;
     let attributes = form.args.iter().filter_map(|(_, e)| match e {
-        ArgExpr::Attr(a) if !matches!(&a.need, Need::When(c) if !all_hold(c, given)) => Some(a),
+        ArgExpr::Attr(a) if !matches!(&a.need, Need::When(c) if !all_hold(c, arguments)) => Some(a),
         _ => None,
     });
     if attributes.clone().next().is_some() {
         check_device(form, args, kwargs)?;
     }
-    let shapes = attributes.filter_map(|a| sizes::negative_shape(a.sizes.as_deref()?, given));
+    let shapes = attributes.filter_map(|a| sizes::negative_shape(a.sizes.as_deref()?, arguments));
     match shapes.into_iter().next() {
         None => Ok(()),
         Some(shape) => {
             let least = shape.iter().min().copied().unwrap_or(0);
-            let what = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
-            Err(OpError::new(Code::E0202, what).help(constructor_signature(form)))
+            let problem = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
+            Err(OpError::new(Code::E0202, problem).help(constructor_signature(form)))
         }
     }
 }
@@ -111,9 +114,9 @@ pub(super) fn check_values(
 /// Returns an error if `device`, given by position or by name, is not a device. Only modules with weights check it.
 fn check_device(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
     let names = crate::op::signature::constructor_parameters(form.name);
-    let at = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
-    let given = at.or_else(|| kwargs.iter().find(|(k, _)| &**k == "device").map(|(_, v)| v));
-    match given {
+    let positional = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
+    let device = positional.or_else(|| kwargs.iter().find(|(k, _)| &**k == "device").map(|(_, v)| v));
+    match device {
         Some(Val::None | Val::Str(_) | Val::Device(_) | Val::Int(_)) | None => Ok(()),
         Some(v) => {
             let title = format!(
@@ -129,8 +132,8 @@ fn check_device(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Litera
 /// Returns an error if torch rejects the kind of a constructor argument. [`constructor_args`] reports other errors.
 fn check_types(form: &ParsedForm, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
     // `training` is a mode, not a constructor argument.
-    let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
-    match crate::op::signature::check_constructor(form.name, args, &own) {
+    let checked: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
+    match crate::op::signature::check_constructor(form.name, args, &checked) {
         Err(BindError::WrongType {
             param, expected, found, ..
         }) => {

@@ -26,7 +26,7 @@ pub(super) struct ConstructorParam {
 #[derive(Debug, Clone)]
 pub(super) enum ArgExpr {
     Input {
-        at: usize,
+        index: usize,
         name: Option<&'static str>,
         optional: bool,
     },
@@ -35,7 +35,7 @@ pub(super) enum ArgExpr {
     /// Attributes of each of a number of parts.
     Each {
         count: &'static str,
-        of: PartAttributes,
+        attributes: PartAttributes,
     },
     /// A constructor argument of a part of the module that is declared separately; `None` for a missing optional part.
     Part {
@@ -162,13 +162,13 @@ fn split_top_level(text: &'static str) -> Vec<&'static str> {
     out
 }
 
-/// The attributes `of` of `count` parts.
-fn parse_each(count: &'static str, of: &'static str) -> ArgExpr {
-    let of = match of.split_once(" is ") {
+/// The attributes `text` of `count` parts.
+fn parse_each(count: &'static str, text: &'static str) -> ArgExpr {
+    let attributes = match text.split_once(" is ") {
         Some((path, class)) => PartAttributes::OfClass { path, class },
-        None => PartAttributes::Paths(of.split(' ').map(strip_optional).collect()),
+        None => PartAttributes::Paths(text.split(' ').map(strip_optional).collect()),
     };
-    ArgExpr::Each { count, of }
+    ArgExpr::Each { count, attributes }
 }
 
 /// An input by its number and optional name: `1`, `1:name`, `1?`.
@@ -178,15 +178,15 @@ fn parse_input(text: &'static str) -> Option<ArgExpr> {
         Some((number, name)) => (number, Some(name)),
         None => (text, None),
     };
-    let at = number.parse().ok()?;
-    Some(ArgExpr::Input { at, name, optional })
+    let index = number.parse().ok()?;
+    Some(ArgExpr::Input { index, name, optional })
 }
 
 fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     let known = |p: &str| class.params.iter().any(|q| q.name == p);
     if e == "input" {
         return Ok(ArgExpr::Input {
-            at: 0,
+            index: 0,
             name: Some("input"),
             optional: false,
         });
@@ -194,14 +194,14 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     if e == "@rnn_weights" {
         return Ok(ArgExpr::RnnWeights);
     }
-    if let Some((count, of)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
+    if let Some((count, attributes)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
         return match known(count) {
-            true => Ok(parse_each(count, of)),
+            true => Ok(parse_each(count, attributes)),
             false => Err(format!("unknown constructor parameter {count:?}")),
         };
     }
-    if let Some((path, of)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
-        let (class, param) = of.split_once('.').ok_or("expected `Class.param`")?;
+    if let Some((path, source)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
+        let (class, param) = source.split_once('.').ok_or("expected `Class.param`")?;
         let (param, optional) = strip_optional(param);
         return Ok(ArgExpr::Part {
             path,
@@ -262,7 +262,7 @@ fn parse_attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<ArgE
 }
 
 fn parse_conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result<Vec<Condition>, String> {
-    let one = |text: &'static str| {
+    let parse_one = |text: &'static str| {
         let text = text.trim();
         let (param, holds) = text.strip_prefix("not ").map_or((text, true), |p| (p, false));
         match known(param) {
@@ -270,5 +270,5 @@ fn parse_conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result
             false => Err(format!("unknown constructor parameter {param:?}")),
         }
     };
-    text.split(" and ").map(one).collect()
+    text.split(" and ").map(parse_one).collect()
 }

@@ -96,8 +96,8 @@ pub struct ModuleCall {
 /// The constructor parameters of `class` in order, each with its default.
 pub fn constructor_params(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
     let c = forms_of(class)?.first()?;
-    let own = c.params.iter().filter(|p| p.name != TRAINING);
-    Some(own.map(|p| (p.name, p.default.as_ref())).collect())
+    let params = c.params.iter().filter(|p| p.name != TRAINING);
+    Some(params.map(|p| (p.name, p.default.as_ref())).collect())
 }
 
 /// A module's class and its constructor arguments.
@@ -131,29 +131,29 @@ pub fn expand_module(
 ) -> Result<ModuleCall, OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
-    let given = constructor_args(&forms[0], args, kwargs)?;
-    check_values(&forms[0], &given, args, kwargs)?;
-    let form = choose_form(forms, &given)?;
-    training::can_train(form, &given)?;
+    let arguments = constructor_args(&forms[0], args, kwargs)?;
+    check_values(&forms[0], &arguments, args, kwargs)?;
+    let form = choose_form(forms, &arguments)?;
+    training::can_train(form, &arguments)?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: unknown op `{}`", form.name, form.op));
     let mut call = ModuleCall {
         op,
         args: vec![],
         kwargs: vec![],
-        inplace: given.get("inplace") == Some(&Val::Bool(true)),
+        inplace: arguments.get("inplace") == Some(&Val::Bool(true)),
         sizes: vec![],
     };
     let mut taken = vec![];
     for (name, expr) in &form.args {
         let source = match expr {
-            ArgExpr::Input { at, name, optional } => match find_input(*at, *name, inputs, names) {
-                None if !optional => return Err(missing_argument(form.name, inputs, at + 1)),
-                found => {
-                    taken.extend(found);
-                    found.map_or(ArgumentSource::Value(Val::None), ArgumentSource::Input)
+            ArgExpr::Input { index, name, optional } => match find_input(*index, *name, inputs, names) {
+                None if !optional => return Err(missing_argument(form.name, inputs, index + 1)),
+                input => {
+                    taken.extend(input);
+                    input.map_or(ArgumentSource::Value(Val::None), ArgumentSource::Input)
                 }
             },
-            expr => of_module(expr, form, &given, below, &mut call.sizes)?,
+            expr => of_module(expr, form, &arguments, below, &mut call.sizes)?,
         };
         match name {
             Some(n) => call.kwargs.push((n, source)),
@@ -167,20 +167,20 @@ pub fn expand_module(
 }
 
 fn missing_argument(class: &str, inputs: usize, needed: usize) -> OpError {
-    let given = count(inputs, "argument");
-    let what = format!("module `{class}` is called with {given}, but requires {needed}");
-    OpError::new(Code::E0203, what)
+    let inputs = count(inputs, "argument");
+    let title = format!("module `{class}` is called with {inputs}, but requires {needed}");
+    OpError::new(Code::E0203, title)
 }
 
 /// The sizes of a module's attribute, if they follow from the constructor's arguments.
 pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
     let form = forms_of(module.class)?.first()?;
-    let given = constructor_args(form, module.args, module.kwargs).ok()?;
+    let arguments = constructor_args(form, module.args, module.kwargs).ok()?;
     form.args.iter().find_map(|(_, e)| match e {
-        ArgExpr::Attr(a) if a.name == name => sizes::known_shape(a.sizes.as_deref(), &given),
+        ArgExpr::Attr(a) if a.name == name => sizes::known_shape(a.sizes.as_deref(), &arguments),
         ArgExpr::RnnWeights => {
             let mut all = vec![];
-            rnn_weights(form.name, &given, &mut all);
+            rnn_weights(form.name, &arguments, &mut all);
             all.into_iter().find(|(n, _)| &**n == name).map(|(_, s)| s)
         }
         _ => None,
@@ -191,55 +191,57 @@ pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> 
 fn of_module(
     expr: &ArgExpr,
     form: &ParsedForm,
-    given: &HashMap<&str, Literal>,
+    arguments: &HashMap<&str, Literal>,
     below: &dyn Below,
     sizes: &mut AttributeSizes,
 ) -> Result<ArgumentSource, OpError> {
     Ok(match expr {
-        ArgExpr::Attr(a) if is_attr_present(a, given, below) => {
+        ArgExpr::Attr(a) if is_attr_present(a, arguments, below) => {
             let name: Arc<str> = a.name.into();
-            sizes.extend(sizes::known_shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
+            sizes.extend(sizes::known_shape(a.sizes.as_deref(), arguments).map(|s| (name.clone(), s)));
             ArgumentSource::Attr(name)
         }
         ArgExpr::Input { .. } | ArgExpr::Attr(..) => ArgumentSource::Value(Val::None),
-        ArgExpr::RnnWeights => rnn_weights(form.name, given, sizes),
-        ArgExpr::Each { count, of } => part_sources(count_of(&given[count]), of, given, below, sizes)?,
+        ArgExpr::RnnWeights => rnn_weights(form.name, arguments, sizes),
+        ArgExpr::Each { count, attributes } => {
+            part_sources(count_of(&arguments[count]), attributes, arguments, below, sizes)?
+        }
         ArgExpr::Part {
             path,
             class,
             param,
             optional,
         } => ArgumentSource::Value(part_argument(form, path, class, param, *optional, below)?),
-        ArgExpr::Param(p) => ArgumentSource::Value(given[p].clone()),
-        ArgExpr::ListOf(p) => ArgumentSource::Value(match &given[p] {
+        ArgExpr::Param(p) => ArgumentSource::Value(arguments[p].clone()),
+        ArgExpr::ListOf(p) => ArgumentSource::Value(match &arguments[p] {
             v @ Val::Int(_) => Val::List(vec![v.clone()]),
             v => v.clone(),
         }),
-        ArgExpr::Holds(conditions) => ArgumentSource::Value(Val::Bool(all_hold(conditions, given))),
+        ArgExpr::Holds(conditions) => ArgumentSource::Value(Val::Bool(all_hold(conditions, arguments))),
         ArgExpr::Value(v) => ArgumentSource::Value(v.clone()),
     })
 }
 
 /// The error for input `i` of a call if the form takes at most `most` inputs.
 fn surplus_argument(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
-    let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
+    let title = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
         Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
         None => format!(
             "module `{class}` is called with {}, but takes at most {most}",
             count(inputs, "argument")
         ),
     };
-    OpError::new(Code::E0203, what)
+    OpError::new(Code::E0203, title)
 }
 
 /// The form of a class that the constructor's arguments select.
-fn choose_form<'a>(forms: &'a [ParsedForm], given: &HashMap<&str, Literal>) -> Result<&'a ParsedForm, OpError> {
-    let holds = |f: &&ParsedForm| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
+fn choose_form<'a>(forms: &'a [ParsedForm], arguments: &HashMap<&str, Literal>) -> Result<&'a ParsedForm, OpError> {
+    let holds = |f: &&ParsedForm| f.when.as_ref().is_none_or(|(p, v)| arguments[p] == *v);
     forms.iter().find(holds).ok_or_else(|| {
         let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
         let only = super::write_literal(&v);
-        let what = format!("`{}` is only supported with {p}={only}", forms[0].name);
-        OpError::new(Code::E0203, what)
+        let title = format!("`{}` is only supported with {p}={only}", forms[0].name);
+        OpError::new(Code::E0203, title)
     })
 }
 
@@ -261,10 +263,10 @@ pub fn no_guards() -> Option<ModuleCall> {
 }
 
 /// The input at a position or with a name. Keyword arguments whose names the form does not know are taken in order.
-fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) -> Option<usize> {
+fn find_input(index: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) -> Option<usize> {
     let positional = inputs - names.len();
-    if at < positional {
-        return Some(at);
+    if index < positional {
+        return Some(index);
     }
     match name {
         Some(name) => {
@@ -272,27 +274,27 @@ fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) 
             // A single keyword argument is the input, whatever its name is in the class.
             by_name.or((name == "input" && inputs == 1).then_some(0))
         }
-        None => (at < inputs).then_some(at),
+        None => (index < inputs).then_some(index),
     }
 }
 
-fn is_attr_present(a: &ModuleAttr, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
-    is_there(a, a.name, given, below)
+fn is_attr_present(a: &ModuleAttr, arguments: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+    has_attribute(a, a.name, arguments, below)
 }
 
 /// Whether the module has the attribute `a`, at `path`.
-fn is_there(a: &ModuleAttr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+fn has_attribute(a: &ModuleAttr, path: &str, arguments: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
     match &a.need {
         Need::Always => true,
-        Need::IfThere(Some(conditions)) if !below.is_known() => all_hold(conditions, given),
+        Need::IfThere(Some(conditions)) if !below.is_known() => all_hold(conditions, arguments),
         Need::IfThere(_) => below.has_attr(path),
-        Need::When(conditions) => all_hold(conditions, given),
-        Need::Where(conditions) => all_hold(conditions, given) && (!below.is_known() || below.has_attr(path)),
+        Need::When(conditions) => all_hold(conditions, arguments),
+        Need::Where(conditions) => all_hold(conditions, arguments) && (!below.is_known() || below.has_attr(path)),
     }
 }
 
-fn all_hold(conditions: &[Condition], given: &HashMap<&str, Literal>) -> bool {
-    let holds = |c: &Condition| c.holds == is_something(given.get(c.param));
+fn all_hold(conditions: &[Condition], arguments: &HashMap<&str, Literal>) -> bool {
+    let holds = |c: &Condition| c.holds == is_something(arguments.get(c.param));
     conditions.iter().all(holds)
 }
 
@@ -308,9 +310,9 @@ fn unknown_class(class: &str) -> OpError {
 pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
-    let given = constructor_args(&forms[0], args, kwargs)?;
-    check_values(&forms[0], &given, args, kwargs)?;
-    choose_form(forms, &given).map(drop)
+    let arguments = constructor_args(&forms[0], args, kwargs)?;
+    check_values(&forms[0], &arguments, args, kwargs)?;
+    choose_form(forms, &arguments).map(drop)
 }
 
 /// Whether an unknown class is a misspelling of a known one: `Linaer`.

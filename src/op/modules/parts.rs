@@ -1,6 +1,6 @@
 //! The weights and constructor arguments of a module's parts.
 
-use super::{ArgumentSource, Below, Constructed, is_there, sizes};
+use super::{ArgumentSource, Below, Constructed, has_attribute, sizes};
 use crate::diag::Code;
 use crate::op::OpError;
 use crate::op::modules::classes::{base_name, expect_forms};
@@ -14,8 +14,12 @@ use std::sync::Arc;
 
 /// Lists `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next
 /// layer's.
-pub(super) fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut AttributeSizes) -> ArgumentSource {
-    let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
+pub(super) fn rnn_weights(
+    class: &str,
+    arguments: &HashMap<&str, Literal>,
+    sizes: &mut AttributeSizes,
+) -> ArgumentSource {
+    let int = |name: &str| arguments.get(name).and_then(Val::as_int).unwrap_or(0);
     let mut kinds = vec!["weight_ih", "weight_hh"];
     if int("bias") != 0 {
         kinds.extend(["bias_ih", "bias_hh"]);
@@ -33,7 +37,7 @@ pub(super) fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &m
         for suffix in suffixes {
             for k in &kinds {
                 let name: Arc<str> = format!("{k}_l{layer}{suffix}").into();
-                sizes.extend(sizes::recurrent_shape(class, k, layer, given).map(|s| (name.clone(), s)));
+                sizes.extend(sizes::recurrent_shape(class, k, layer, arguments).map(|s| (name.clone(), s)));
                 list.push(ArgumentSource::Attr(name));
             }
         }
@@ -54,7 +58,7 @@ const MOST_PARTS: usize = 1024;
 pub(super) fn part_sources(
     count: usize,
     attributes: &PartAttributes,
-    given: &HashMap<&str, Literal>,
+    arguments: &HashMap<&str, Literal>,
     below: &dyn Below,
     sizes: &mut AttributeSizes,
 ) -> Result<ArgumentSource, OpError> {
@@ -79,7 +83,7 @@ pub(super) fn part_sources(
                 list.extend(class_sources(
                     &expect_forms(class)[0],
                     &numbered(path),
-                    given,
+                    arguments,
                     below,
                     sizes,
                 )?);
@@ -94,22 +98,22 @@ pub(super) fn part_sources(
 fn class_sources(
     class: &ParsedForm,
     path: &str,
-    given: &HashMap<&str, Literal>,
+    arguments: &HashMap<&str, Literal>,
     below: &dyn Below,
     sizes: &mut AttributeSizes,
 ) -> Result<Vec<ArgumentSource>, OpError> {
-    let own = below.part(path).map(|p| constructor_args(class, p.args, p.kwargs));
-    let own = own.transpose()?;
-    let given = own.as_ref().unwrap_or(given);
+    let part_arguments = below.part(path).map(|p| constructor_args(class, p.args, p.kwargs));
+    let part_arguments = part_arguments.transpose()?;
+    let arguments = part_arguments.as_ref().unwrap_or(arguments);
     let mut list = vec![];
     for (_, e) in &class.args {
         let ArgExpr::Attr(a) = e else { continue };
         let name: Arc<str> = format!("{path}.{}", a.name).into();
-        if !is_there(a, &name, given, below) {
+        if !has_attribute(a, &name, arguments, below) {
             list.push(ArgumentSource::Value(Val::None));
             continue;
         }
-        sizes.extend(sizes::known_shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
+        sizes.extend(sizes::known_shape(a.sizes.as_deref(), arguments).map(|s| (name.clone(), s)));
         list.push(ArgumentSource::Attr(name));
     }
     Ok(list)
@@ -125,11 +129,11 @@ pub(super) fn part_argument(
     optional: bool,
     below: &dyn Below,
 ) -> Result<Literal, OpError> {
-    let fail = |what: String| {
+    let fail = |problem: String| {
         let help = format!(
             "declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes parts of other classes as graphs"
         );
-        Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
+        Err(OpError::new(Code::E0203, format!("`{}`: {problem}", form.name)).help(help))
     };
     let forms = expect_forms(class);
     let Some(part) = below.part(path) else {
@@ -141,23 +145,23 @@ pub(super) fn part_argument(
             .iter()
             .find(|p| p.name == param)
             .and_then(|p| p.default.clone());
-        let there = below.has_attr(&format!("{path}.weight"));
-        return Ok(default.filter(|_| there).unwrap_or(Val::None));
+        let has_weight = below.has_attr(&format!("{path}.weight"));
+        return Ok(default.filter(|_| has_weight).unwrap_or(Val::None));
     };
     let arguments = |part: Constructed<'_>| constructor_args(&forms[0], part.args, part.kwargs);
     if base_name(part.class) != class {
         return fail(format!("its part `{path}` is a `{}`, not a `{class}`", part.class));
     }
-    let given = arguments(part)?;
+    let first = arguments(part)?;
     if let Some(stem) = path.strip_suffix('0') {
         for i in 1..MOST_PARTS {
             let Some(other) = below.part(&format!("{stem}{i}")) else {
                 break;
             };
-            if base_name(other.class) != class || arguments(other)? != given {
+            if base_name(other.class) != class || arguments(other)? != first {
                 return fail(format!("`{stem}{i}` has different constructor arguments from `{path}`"));
             }
         }
     }
-    Ok(given[param].clone())
+    Ok(first[param].clone())
 }

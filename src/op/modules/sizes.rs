@@ -47,20 +47,20 @@ impl Size {
             Some((f, rest)) => (f.parse().map_err(|_| format!("bad factor in {text:?}"))?, rest),
             None => (1, text),
         };
-        let (of, divisor) = match rest.split_once(" // ") {
+        let (name, divisor) = match rest.split_once(" // ") {
             Some((p, d)) => (p, Some(param(d)?)),
             None => (rest, None),
         };
         Ok(Size::Param {
             factor,
-            param: param(of)?,
+            param: param(name)?,
             divisor,
         })
     }
 
     /// The sizes for these constructor arguments; `None` if they cannot be computed.
-    fn eval_sizes(&self, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-        let int = |p: &str| given.get(p).and_then(Literal::as_int);
+    fn eval_sizes(&self, arguments: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+        let int = |p: &str| arguments.get(p).and_then(Literal::as_int);
         Some(match self {
             Size::Number(n) => vec![*n],
             Size::Param { factor, param, divisor } => {
@@ -70,7 +70,7 @@ impl Size {
                     None => vec![n],
                 }
             }
-            Size::Spread { param, count } => match given.get(param)?.items() {
+            Size::Spread { param, count } => match arguments.get(param)?.items() {
                 Some(items) => items.iter().map(Literal::as_int).collect::<Option<_>>()?,
                 None => vec![int(param)?; *count],
             },
@@ -79,22 +79,27 @@ impl Size {
 }
 
 /// The shape for these constructor arguments; `None` if a size is unknown or invalid.
-pub(super) fn known_shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.eval_sizes(given)).collect::<Option<_>>()?;
+pub(super) fn known_shape(sizes: Option<&[Size]>, arguments: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.eval_sizes(arguments)).collect::<Option<_>>()?;
     let shape = sizes.concat();
     let fits = shape.iter().try_fold(8i64, |n, &d| n.checked_mul(d)).is_some();
     (fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
 }
 
 /// The shape, if one of its sizes is negative, which torch rejects.
-pub(super) fn negative_shape(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.eval_sizes(given)).collect();
+pub(super) fn negative_shape(sizes: &[Size], arguments: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.eval_sizes(arguments)).collect();
     sizes.map(|s| s.concat()).filter(|s| s.iter().any(|&d| d < 0))
 }
 
 /// The shape of a recurrent layer's weight of this kind.
-pub(super) fn recurrent_shape(class: &str, kind: &str, layer: i64, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let int = |name: &str| given.get(name).and_then(Literal::as_int);
+pub(super) fn recurrent_shape(
+    class: &str,
+    kind: &str,
+    layer: i64,
+    arguments: &HashMap<&str, Literal>,
+) -> Option<Vec<i64>> {
+    let int = |name: &str| arguments.get(name).and_then(Literal::as_int);
     let gates = match class {
         "LSTM" => 4,
         "GRU" => 3,

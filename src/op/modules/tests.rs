@@ -71,7 +71,7 @@ fn forms_are_parsed_and_expanded() {
     assert!(matches!(
         c.args[3].1,
         ArgExpr::Input {
-            at: 1,
+            index: 1,
             name: None,
             optional: true
         }

@@ -30,19 +30,20 @@ fn is_drop_rate(form: &ParsedForm, param: &str) -> bool {
 
 /// Rejects training mode for forms that cannot express it. A form without a training argument computes evaluation mode,
 /// which is correct in training too unless the module drops elements.
-pub(super) fn can_train(form: &ParsedForm, given: &HashMap<&str, Literal>) -> Result<(), OpError> {
-    if !is_something(given.get(TRAINING)) || has_training(form) {
+pub(super) fn can_train(form: &ParsedForm, arguments: &HashMap<&str, Literal>) -> Result<(), OpError> {
+    if !is_something(arguments.get(TRAINING)) || has_training(form) {
         return Ok(());
     }
-    let dropped = |p: &ConstructorParam| is_drop_rate(form, p.name) && given[p.name].as_f64().is_none_or(|x| x > 0.0);
+    let dropped =
+        |p: &ConstructorParam| is_drop_rate(form, p.name) && arguments[p.name].as_f64().is_none_or(|x| x > 0.0);
     let Some(p) = form.params.iter().find(|p| dropped(p)) else {
         return Ok(());
     };
-    let what = format!(
+    let title = format!(
         "`{}` with {}={} is only supported in evaluation mode",
         form.name,
         p.name,
-        write_literal(&given[p.name])
+        write_literal(&arguments[p.name])
     );
-    Err(OpError::new(Code::E0203, what).help(format!("set {}=0.0, or use evaluation mode", p.name)))
+    Err(OpError::new(Code::E0203, title).help(format!("set {}=0.0, or use evaluation mode", p.name)))
 }

@@ -88,12 +88,12 @@ macro_rules! with_number {
 }
 pub(super) use with_number;
 
-/// The tensor's elements as i64 indices; E0303 with the message `what` unless it is i64 or i32, or empty.
-pub(super) fn to_i64_indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
+/// The tensor's elements as i64 indices; E0303 with the message `message` unless it is i64 or i32, or empty.
+pub(super) fn to_i64_indices(t: &Tensor, message: &str) -> OpResult<Tensor> {
     if matches!(t.dtype(), DType::I64 | DType::I32) || t.numel() == 0 {
         Ok(t.to(DType::I64))
     } else {
-        Err(OpError::dtype(what.to_string()))
+        Err(OpError::dtype(message.to_string()))
     }
 }
 
@@ -139,17 +139,17 @@ pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     }
 }
 
-/// The batch index, in a tensor with batch dims `own`, of element `i` of the batch dims `lead` to which it is
+/// The batch index, in a tensor with batch dims `shape`, of element `i` of the batch dims `lead` to which it is
 /// broadcast.
-pub(super) fn broadcast_position(own: &[usize], lead: &[usize], mut i: usize) -> usize {
-    let (mut at, mut stride) = (0, 1);
+pub(super) fn broadcast_position(shape: &[usize], lead: &[usize], mut i: usize) -> usize {
+    let (mut position, mut stride) = (0, 1);
     for (k, &n) in lead.iter().enumerate().rev() {
         let x = i % n.max(1);
         i /= n.max(1);
-        if let Some(&size) = (k + own.len()).checked_sub(lead.len()).and_then(|j| own.get(j)) {
-            at += if size == 1 { 0 } else { x * stride };
+        if let Some(&size) = (k + shape.len()).checked_sub(lead.len()).and_then(|j| shape.get(j)) {
+            position += if size == 1 { 0 } else { x * stride };
             stride *= size;
         }
     }
-    at
+    position
 }

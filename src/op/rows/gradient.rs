@@ -194,10 +194,14 @@ fn trim_dim(b: &mut dyn Build, x: &Traced, dim: usize, start: i64, end: i64) -> 
     b.slice(x, dim, Dim::Const(start), n.sub(&Dim::Const(end)), 1)
 }
 
-/// The slice of one element at index `at`; negative indices count from the back.
-fn slice_one(b: &mut dyn Build, x: &Traced, dim: usize, at: i64) -> OpResult<Traced> {
+/// The slice of one element at index `index`; negative indices count from the back.
+fn slice_one(b: &mut dyn Build, x: &Traced, dim: usize, index: i64) -> OpResult<Traced> {
     let n = x.shape()?[dim].clone();
-    let start = if at < 0 { n.add(&Dim::Const(at)) } else { Dim::Const(at) };
+    let start = if index < 0 {
+        n.add(&Dim::Const(index))
+    } else {
+        Dim::Const(index)
+    };
     b.slice(x, dim, start.clone(), start.add(&Dim::Const(1)), 1)
 }
 
@@ -222,10 +226,10 @@ fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order
     let before = weight(b, &right, &left, &sum)?;
     let before = b.neg(&before)?;
     let difference = b.sub(&right, &left)?;
-    let own = weight(b, &difference, &left, &right)?;
-    let behind = weight(b, &left, &right, &sum)?;
+    let point_weight = weight(b, &difference, &left, &right)?;
+    let after = weight(b, &left, &right, &sum)?;
     let mut centre: Option<Traced> = None;
-    for (k, w) in [before, own, behind].iter().enumerate() {
+    for (k, w) in [before, point_weight, after].iter().enumerate() {
         let values = trim_dim(b, x, dim, k as i64, 2 - k as i64)?;
         let term = b.mul(w, &values)?;
         centre = Some(match centre {
@@ -234,19 +238,19 @@ fn gradient_along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order
         });
     }
     let mut ends = vec![];
-    for at in [0, -1] {
-        ends.push(uneven_end(b, x, dim, &h, order, at)?);
+    for end in [0, -1] {
+        ends.push(uneven_end(b, x, dim, &h, order, end)?);
     }
     let middle = centre.ok_or_else(|| OpError::shape("gradient requires neighbouring elements"))?;
     b.cat(&[ends.remove(0), middle, ends.remove(0)], dim)
 }
 
 /// The derivative at the first or last point for uneven steps.
-fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64, at: i64) -> OpResult<Traced> {
-    let step = |k: i64| if at < 0 { -1 - k } else { k };
+fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64, end: i64) -> OpResult<Traced> {
+    let step = |k: i64| if end < 0 { -1 - k } else { k };
     let outer = slice_one(b, h, dim, step(0))?;
     let (first, second) = (slice_one(b, x, dim, step(0))?, slice_one(b, x, dim, step(1))?);
-    let (high, low) = if at < 0 { (&first, &second) } else { (&second, &first) };
+    let (high, low) = if end < 0 { (&first, &second) } else { (&second, &first) };
     if order == 1 {
         let d = b.sub(high, low)?;
         return b.div(&d, &outer);
@@ -268,7 +272,7 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
     let (p, q, r) = (b.mul(&p, &first)?, b.mul(&q, &second)?, b.mul(&r, &third)?);
     let all = b.sub(&q, &p)?;
     let all = b.sub(&all, &r)?;
-    if at < 0 { b.neg(&all) } else { Ok(all) }
+    if end < 0 { b.neg(&all) } else { Ok(all) }
 }
 
 fn even_gradient(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
@@ -277,18 +281,18 @@ fn even_gradient(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, o
     let d = b.div(&d, step.clone())?;
     let centre = b.mul(&d, Val::Float(0.5))?;
     let mut ends = vec![];
-    for at in [0, -1] {
-        let place = |k: i64| if at < 0 { -1 - k } else { k };
+    for end in [0, -1] {
+        let place = |k: i64| if end < 0 { -1 - k } else { k };
         let (first, second) = (slice_one(b, x, dim, place(0))?, slice_one(b, x, dim, place(1))?);
         let d = if order == 1 {
-            match at {
+            match end {
                 0 => b.sub(&second, &first)?,
                 _ => b.sub(&first, &second)?,
             }
         } else {
             let third = slice_one(b, x, dim, place(2))?;
             // Terms are added from front to back at both ends, as in torch.
-            let terms = match at {
+            let terms = match end {
                 0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],
                 _ => [(&third, 0.5), (&second, -2.0), (&first, 1.5)],
             };

@@ -208,8 +208,8 @@ fn gcd(a: i64, b: i64) -> Option<i64> {
 }
 
 fn pow_mod(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
-    let of = |name: &str| c.get(name).as_int();
-    let (Some(base), Some(exp), Some(modulus)) = (of("base"), of("exp"), of("mod")) else {
+    let argument = |name: &str| c.get(name).as_int();
+    let (Some(base), Some(exp), Some(modulus)) = (argument("base"), argument("exp"), argument("mod")) else {
         return Ok(Val::Any(ScalarKind::Int));
     };
     if modulus == 0 {
@@ -291,12 +291,12 @@ fn round_float(x: f64, digits: i64) -> f64 {
     if keep < 0 {
         return 0f64.copysign(x);
     }
-    let (kept, rest) = all.split_at((keep as usize).min(all.len()));
-    let mut kept = [b"0", kept].concat();
+    let (rounded, rest) = all.split_at((keep as usize).min(all.len()));
+    let mut rounded = [b"0", rounded].concat();
     let half = rest.first().is_some_and(|&d| d == b'5') && rest[1..].iter().all(|&d| d == b'0');
-    let odd = kept.last().is_some_and(|d| d % 2 == 1);
+    let odd = rounded.last().is_some_and(|d| d % 2 == 1);
     if rest.first().is_some_and(|&d| d >= b'5') && (!half || odd) {
-        for d in kept.iter_mut().rev() {
+        for d in rounded.iter_mut().rev() {
             if *d != b'9' {
                 *d += 1;
                 break;
@@ -304,7 +304,7 @@ fn round_float(x: f64, digits: i64) -> f64 {
             *d = b'0';
         }
     }
-    let text = format!("{}e{}", String::from_utf8_lossy(&kept), -digits);
+    let text = format!("{}e{}", String::from_utf8_lossy(&rounded), -digits);
     text.parse::<f64>().map_or(x, |r| r.copysign(x))
 }
 

@@ -27,10 +27,10 @@ pub(super) fn rows() -> Vec<Op> {
 
 fn concat_sequences(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (a, b) = (c.get("a"), c.get("b"));
-    let both = |a: &[Val<Traced>], b: &[Val<Traced>]| [a, b].concat();
+    let joined = |a: &[Val<Traced>], b: &[Val<Traced>]| [a, b].concat();
     match (a, b) {
-        (Val::List(a), Val::List(b)) => Ok(Val::List(both(a, b))),
-        (Val::Tuple(a), Val::Tuple(b)) => Ok(Val::Tuple(both(a, b))),
+        (Val::List(a), Val::List(b)) => Ok(Val::List(joined(a, b))),
+        (Val::Tuple(a), Val::Tuple(b)) => Ok(Val::Tuple(joined(a, b))),
         (Val::Unknown, _) | (_, Val::Unknown) => Ok(Val::Unknown),
         (a, b) => {
             let (a, b) = (a.kind_name(), b.kind_name());
@@ -49,10 +49,10 @@ fn repeat_sequence(items: &Val<Traced>, count: &Val<Traced>) -> OpResult<Val<Tra
     let count = count
         .as_int()
         .ok_or_else(|| OpError::arg("b", "the number of repetitions of a sequence must be a constant"))?;
-    let made = usize::try_from(count.max(0)).ok().and_then(|n| v.len().checked_mul(n));
-    let made = made.filter(|n| *n <= MAX_ITEMS);
-    let made = made.ok_or_else(|| OpError::arg("b", format!("a sequence can have at most {MAX_ITEMS} items")))?;
-    let all = v.iter().cycle().take(made).cloned().collect();
+    let len = usize::try_from(count.max(0)).ok().and_then(|n| v.len().checked_mul(n));
+    let len = len.filter(|n| *n <= MAX_ITEMS);
+    let len = len.ok_or_else(|| OpError::arg("b", format!("a sequence can have at most {MAX_ITEMS} items")))?;
+    let all = v.iter().cycle().take(len).cloned().collect();
     Ok(match items {
         Val::List(_) => Val::List(all),
         _ => Val::Tuple(all),

@@ -89,14 +89,14 @@ fn signatures_of(path: &str) -> (Arc<[Schema]>, bool) {
     }
     match lines_of_path(PYTHON, path) {
         "" => (parse_cached(lines_of_path(WRITTEN, path)), true),
-        found => (parse_cached(found), false),
+        lines => (parse_cached(lines), false),
     }
 }
 
 fn parse_cached(text: &'static str) -> Arc<[Schema]> {
     let key = (text.as_ptr() as usize, text.len());
-    if let Some(found) = PARSED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return found.clone();
+    if let Some(known) = PARSED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return known.clone();
     }
     let schemas: Arc<[Schema]> = text.lines().map(|l| Schema::parse(&format!("{l} -> ()"))).collect();
     let mut table = PARSED.write().unwrap_or_else(PoisonError::into_inner);
@@ -297,11 +297,11 @@ fn zero_dim(v: &Type) -> Option<&TensorType> {
 
 /// The type of a tensor that has, or may have, exactly one element.
 fn one_element(v: &Type) -> Option<&TensorType> {
-    let one = |t: &&TensorType| match &t.shape {
+    let single = |t: &&TensorType| match &t.shape {
         Some(dims) => dims.iter().all(|d| d.as_const().is_none_or(|n| n == 1)),
         None => true,
     };
-    v.as_leaf().filter(one)
+    v.as_leaf().filter(single)
 }
 
 /// Whether torch knows a device of this name: `cpu`, `cuda:1`.

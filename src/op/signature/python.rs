@@ -159,10 +159,10 @@ fn is_known(schema: &Schema, name: &str) -> bool {
 }
 
 fn keyword_index(param: &Param, given: GivenArgs<'_>) -> Option<usize> {
-    let at = |name: &str| given.kwargs.iter().position(|(k, _)| *k == name);
+    let position = |name: &str| given.kwargs.iter().position(|(k, _)| *k == name);
     let other = NUMPY_NAMES.iter().find(|(n, _)| *n == param.name && !given.written);
     let mut other = other.iter().flat_map(|(_, names)| names.iter());
-    at(&param.name).or_else(|| other.find_map(|n| at(n)))
+    position(&param.name).or_else(|| other.find_map(|n| position(n)))
 }
 
 fn takes_none(param: &Param) -> bool {
@@ -215,8 +215,8 @@ fn is_integral(t: &TensorType) -> bool {
 /// Whether a tensor can stand for an int: it has an integer dtype and rank 0, or one element if the parameter may be
 /// symbolic.
 fn int_tensor(v: &Type, symbolic: bool) -> bool {
-    let found = if symbolic { one_element(v) } else { zero_dim(v) };
-    found.is_some_and(is_integral)
+    let tensor = if symbolic { one_element(v) } else { zero_dim(v) };
+    tensor.is_some_and(is_integral)
 }
 
 /// Whether a tensor can stand for an item of a list of ints, that is, supports Python's `__index__`.

@@ -32,11 +32,11 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
         Some(g) => std::mem::take(g),
         None => return Ok(0),
     };
-    let made = write_conditions(module, &mut graph, &conditions, cx);
+    let written = write_conditions(module, &mut graph, &conditions, cx);
     if let Some(slot) = module.entry_mut() {
         *slot = graph;
     }
-    made
+    written
 }
 
 /// Writes the conditions after the inputs. Returns how many were written.
@@ -56,23 +56,23 @@ fn write_conditions(
         graph,
         sizes: HashMap::new(),
     };
-    let mut made = 0;
+    let mut written = 0;
     for (left, compare, right) in conditions {
         match writer.assertion(left, *compare, right) {
-            Some(()) => made += 1,
+            Some(()) => written += 1,
             None => cx
                 .remarks
                 .push(format!("cannot check {left} and {right}: no input has these sizes")),
         }
     }
     graph.set_insert_point(before);
-    let mut at = graph.next(last);
-    while let Some(n) = at.filter(|_| at != first) {
+    let mut current = graph.next(last);
+    while let Some(n) = current.filter(|_| current != first) {
         let ty = infer::infer_node(module, graph, n)?;
         graph.meta_mut(n).ty = (ty != Val::Unknown).then_some(ty);
-        at = graph.next(n);
+        current = graph.next(n);
     }
-    Ok(made)
+    Ok(written)
 }
 
 struct AssertionWriter<'g> {
@@ -117,14 +117,14 @@ impl AssertionWriter<'_> {
             return Some(Val::int(c));
         }
         let (name, scale, offset) = d.as_linear()?;
-        let mut at = Val::Leaf(self.size(name)?);
+        let mut value = Val::Leaf(self.size(name)?);
         if scale != 1 {
-            at = Val::Leaf(self.call("operator.mul", vec![at, Val::int(scale)]));
+            value = Val::Leaf(self.call("operator.mul", vec![value, Val::int(scale)]));
         }
         if offset != 0 {
-            at = Val::Leaf(self.call("operator.add", vec![at, Val::int(offset)]));
+            value = Val::Leaf(self.call("operator.add", vec![value, Val::int(offset)]));
         }
-        Some(at)
+        Some(value)
     }
 
     /// The node that reads a size from the first input that has it.

@@ -96,9 +96,9 @@ fn batch_products(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear])
     let bias = bias.map(|b| attribute(graph, "_batched_bias", b));
     let xs: Vec<NodeId> = list.iter().map(|l| l.input).collect();
     let mut b = GraphBuilder::new(graph, source, |_| true);
-    let made = build_products(&mut b, &xs, weight, bias, count);
+    let products = build_products(&mut b, &xs, weight, bias, count);
     graph.set_insert_point(before);
-    let values = made.ok()?;
+    let values = products.ok()?;
     for (l, &v) in list.iter().zip(&values) {
         let ty = graph[v].meta.ty.clone()?;
         NodeOrigin::from_node(graph, l.node, "batch-linear").mark(graph, v, ty);

@@ -187,8 +187,8 @@ fn rename_nodes(graph: &mut Graph, order: &[NodeId]) {
             Opcode::Output => "output".to_string(),
             op => namer::candidate_name(node.target(), op == Opcode::CallFunction),
         };
-        let made = fresh.create_node(node.op(), node.target(), vec![], vec![], Some(&candidate));
-        names.push(fresh[made].name().to_string());
+        let named = fresh.create_node(node.op(), node.target(), vec![], vec![], Some(&candidate));
+        names.push(fresh[named].name().to_string());
     }
     graph.set_names(order.iter().copied().zip(names));
 }

@@ -25,8 +25,8 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
                 continue;
             };
             let key = (l.input, l.bias.is_some());
-            let at = *known.entry(key).or_insert(groups.len());
-            match groups.get_mut(at) {
+            let group = *known.entry(key).or_insert(groups.len());
+            match groups.get_mut(group) {
                 Some(g) => g.push(l),
                 None => groups.push(vec![l]),
             }
@@ -138,12 +138,12 @@ pub(in crate::pass) fn concat_tensors(parts: &[&Tensor], shape: &[usize]) -> Opt
     let dtype = parts.first()?.dtype();
     crate::tensor::byte_len(dtype, shape)?;
     let mut out = Tensor::zeros(dtype, shape);
-    let mut at = 0;
+    let mut offset = 0;
     let bytes = out.bytes_mut();
     for p in parts {
         let b = p.bytes();
-        bytes.get_mut(at..at + b.len())?.copy_from_slice(b);
-        at += b.len();
+        bytes.get_mut(offset..offset + b.len())?.copy_from_slice(b);
+        offset += b.len();
     }
     Some(out)
 }

@@ -82,9 +82,9 @@ fn merge_products(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     let op = canonical_op(graph, first)?;
     let source = NodeOrigin::from_node(graph, first, "merge-rows");
     let mut b = GraphBuilder::new(graph, source, |_| true);
-    let made = build_product(&mut b, op, &inputs, &rest, &sizes);
+    let products = build_product(&mut b, op, &inputs, &rest, &sizes);
     graph.set_insert_point(before);
-    let values = made.ok().filter(|v| v.len() == members.len())?;
+    let values = products.ok().filter(|v| v.len() == members.len())?;
     for (&n, &v) in members.iter().zip(&values) {
         let ty = graph[v].meta.ty.clone()?;
         NodeOrigin::from_node(graph, n, "merge-rows").mark(graph, v, ty);

@@ -22,17 +22,17 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
         let mut changed = 0;
         let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
         // Nodes that own their memory: they allocate it, or overwrite memory that this graph allocated.
-        let mut own: HashSet<NodeId> = HashSet::new();
+        let mut owners: HashSet<NodeId> = HashSet::new();
         for n in graph.ids() {
             let Some(op) = canonical_op(graph, n) else { continue };
-            match inplace_spelling(graph, n, op, &place, &own) {
+            match inplace_spelling(graph, n, op, &place, &owners) {
                 Some(path) => {
                     graph.set_target(n, Opcode::CallFunction, &path);
-                    own.insert(n);
+                    owners.insert(n);
                     changed += 1;
                 }
                 None if is_fresh(op) => {
-                    own.insert(n);
+                    owners.insert(n);
                 }
                 None => {}
             }
@@ -56,7 +56,7 @@ fn inplace_spelling(
     n: NodeId,
     op: &'static Op,
     place: &HashMap<NodeId, usize>,
-    own: &HashSet<NodeId>,
+    owners: &HashSet<NodeId>,
 ) -> Option<String> {
     if !matches!(op.meaning, Meaning::Pointwise(_)) {
         return None;
@@ -64,7 +64,7 @@ fn inplace_spelling(
     let path = in_place(op)?;
     let x = *graph[n].args().first()?.as_leaf()?;
     let same = graph[x].meta.ty.is_some() && graph[x].meta.ty == graph[n].meta.ty;
-    if !same || !own.contains(&x) || full_args(op, graph, n).is_err() {
+    if !same || !owners.contains(&x) || full_args(op, graph, n).is_err() {
         return None;
     }
     let shared = possible_aliases(graph, x)?;

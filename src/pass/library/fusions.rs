@@ -81,12 +81,12 @@ impl<'a> FusionGroup<'a> {
         };
         let mut todo = group.nodes.clone();
         while let Some((_, n)) = todo.pop_first() {
-            let mut near: Vec<NodeId> = vec![];
+            let mut neighbours: Vec<NodeId> = vec![];
             if !gives_tensor(graph, n) {
-                near.extend(graph[n].users());
+                neighbours.extend(graph[n].users());
             }
-            near.extend(graph[n].inputs().into_iter().filter(|&i| !gives_tensor(graph, i)));
-            for m in near.into_iter().filter(|&m| graph[m].op().is_call()) {
+            neighbours.extend(graph[n].inputs().into_iter().filter(|&i| !gives_tensor(graph, i)));
+            for m in neighbours.into_iter().filter(|&m| graph[m].op().is_call()) {
                 group.add(m, &mut todo);
             }
             for m in group.nodes_between() {
@@ -97,10 +97,10 @@ impl<'a> FusionGroup<'a> {
     }
 
     fn add(&mut self, n: NodeId, todo: &mut BTreeSet<(usize, NodeId)>) {
-        let at = (self.order[&n], n);
-        if self.nodes.insert(at) {
-            self.top = self.top.min(at.0);
-            todo.insert(at);
+        let entry = (self.order[&n], n);
+        if self.nodes.insert(entry) {
+            self.top = self.top.min(entry.0);
+            todo.insert(entry);
         }
     }
 
@@ -114,13 +114,13 @@ impl<'a> FusionGroup<'a> {
             let users = self.graph[n].users().filter(|u| self.order[u] < last && !inside(*u));
             open.extend(users.filter(|u| reached.insert(*u)).collect::<Vec<_>>());
         }
-        let mut found: HashSet<NodeId> = HashSet::new();
+        let mut outside: HashSet<NodeId> = HashSet::new();
         let mut open: Vec<NodeId> = self.nodes.iter().map(|(_, n)| *n).collect();
         while let Some(n) = open.pop() {
             let inputs = self.graph[n].inputs().into_iter().filter(|i| reached.contains(i));
-            open.extend(inputs.filter(|i| found.insert(*i)).collect::<Vec<_>>());
+            open.extend(inputs.filter(|i| outside.insert(*i)).collect::<Vec<_>>());
         }
-        found.into_iter().collect()
+        outside.into_iter().collect()
     }
 
     fn sorted(&self) -> Vec<NodeId> {

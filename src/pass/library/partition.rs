@@ -84,26 +84,26 @@ impl<'a> Partitioner<'a> {
 
     /// Puts `n` into a new part, which then merges with the parts it may merge with.
     fn assign_part(&self, parts: &mut PendingParts, n: NodeId) {
-        let mut own = parts.members.len();
+        let mut part = parts.members.len();
         parts.members.push(vec![n]);
-        parts.of.insert(n, own);
+        parts.of.insert(n, part);
         let mut others: Vec<usize> = self.graph[n]
             .inputs()
             .iter()
             .filter_map(|i| parts.of.get(i).copied())
             .collect();
         if !self.skip_horizontal_fusion {
-            others.extend(0..own);
+            others.extend(0..part);
         }
         let mut seen = HashSet::new();
         for other in others {
-            let free = other != own && seen.insert(other) && !parts.members[other].is_empty();
-            if free && !self.makes_cycle(parts, own, other) {
-                let (from, to) = (own.max(other), own.min(other));
+            let free = other != part && seen.insert(other) && !parts.members[other].is_empty();
+            if free && !self.makes_cycle(parts, part, other) {
+                let (from, to) = (part.max(other), part.min(other));
                 let moved = std::mem::take(&mut parts.members[from]);
                 moved.iter().for_each(|&m| _ = parts.of.insert(m, to));
                 parts.members[to].extend(moved);
-                own = to;
+                part = to;
             }
         }
     }
@@ -111,8 +111,8 @@ impl<'a> Partitioner<'a> {
     /// Whether merging the two parts creates a cycle: a path leaves them and returns.
     fn makes_cycle(&self, parts: &PendingParts, a: usize, b: usize) -> bool {
         let inside = |n: NodeId| parts.of.get(&n).is_some_and(|p| *p == a || *p == b);
-        let both = parts.members[a].iter().chain(&parts.members[b]);
-        let mut todo: Vec<NodeId> = both
+        let members = parts.members[a].iter().chain(&parts.members[b]);
+        let mut todo: Vec<NodeId> = members
             .flat_map(|n| &self.next[n])
             .copied()
             .filter(|&n| !inside(n))
@@ -173,17 +173,17 @@ impl<'a> Partitioner<'a> {
             readings.iter().map(|c| c.op.name).collect()
         };
         let node = &self.graph[n];
-        let own = rows(node.target(), node.op() == Opcode::CallMethod);
-        let same = |t: &str| t == node.target() || rows(t, false).iter().any(|r| own.contains(r));
+        let own_rows = rows(node.target(), node.op() == Opcode::CallMethod);
+        let same = |t: &str| t == node.target() || rows(t, false).iter().any(|r| own_rows.contains(r));
         targets.iter().any(|t| same(t.as_ref()))
     }
 
     /// Whether a part is worth making: it has more than one call that computes, or may be a single call.
     fn is_worth(&self, nodes: &[NodeId]) -> bool {
         let computes = |&&n: &&NodeId| !self.is_item(n) && !self.is_one_of(n, &self.non_compute_ops);
-        let alone = |n: &NodeId| self.is_one_of(*n, &self.allowed_single_node_ops);
+        let may_be_alone = |n: &NodeId| self.is_one_of(*n, &self.allowed_single_node_ops);
         !nodes.is_empty()
-            && (self.allow_single_node || nodes.iter().filter(computes).count() > 1 || nodes.iter().any(alone))
+            && (self.allow_single_node || nodes.iter().filter(computes).count() > 1 || nodes.iter().any(may_be_alone))
     }
 
     /// Removes calls that compute nothing from the start and the end of each part.

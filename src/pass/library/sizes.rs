@@ -42,8 +42,8 @@ pub fn size_of(module: &GraphModule, graph: &Graph, n: NodeId) -> NodeSize {
         Opcode::GetAttr => path == node.target(),
         _ => false,
     };
-    let own = module.attributes.iter().filter(|(path, _)| below(path));
-    let types = own.map(|(_, a)| match (&a.value, &a.ty) {
+    let attributes = module.attributes.iter().filter(|(path, _)| below(path));
+    let types = attributes.map(|(_, a)| match (&a.value, &a.ty) {
         (Some(v), _) => v.bytes().len(),
         (None, Some(t)) => bytes_of(t),
         (None, None) => 0,
@@ -64,9 +64,9 @@ pub fn size_of_all_nodes(module: &GraphModule) -> HashMap<NodeId, NodeSize> {
 /// Replaces the opcode and target of every node that has those of `from` (torch's `replace_target_nodes_with`). Returns
 /// their number.
 pub fn replace_target_nodes_with(graph: &mut Graph, from: (Opcode, &str), to: (Opcode, &str)) -> usize {
-    let found = graph.find_nodes(from.0, Some(from.1));
-    found.iter().for_each(|&n| graph.set_target(n, to.0, to.1));
-    found.len()
+    let nodes = graph.find_nodes(from.0, Some(from.1));
+    nodes.iter().for_each(|&n| graph.set_target(n, to.0, to.1));
+    nodes.len()
 }
 
 /// Runs the entry graph and gives every node the type of its value (torch's `ShapeProp`). If there are no inputs to run

@@ -25,26 +25,27 @@ pub struct SourcePartition {
     pub params: Vec<NodeId>,
 }
 
-/// The partitions of each of `wanted`: classes (`Linear`, or with the Python module) and functions (`linear`). A node belongs to
+/// The partitions of each of `sources`: classes (`Linear`, or with the Python module) and functions (`linear`). A node belongs to
 /// the innermost module of its stack.
-pub fn source_partitions(graph: &Graph, wanted: &[&str]) -> IndexMap<Arc<str>, Vec<SourcePartition>> {
-    let mut found: IndexMap<(Arc<str>, Arc<str>), Vec<NodeId>> = IndexMap::new();
+pub fn source_partitions(graph: &Graph, sources: &[&str]) -> IndexMap<Arc<str>, Vec<SourcePartition>> {
+    let mut partitions: IndexMap<(Arc<str>, Arc<str>), Vec<NodeId>> = IndexMap::new();
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
         let meta = &graph[n].meta;
-        for w in wanted {
+        for w in sources {
             let module = meta.modules.last().filter(|m| &*m.class == *w || m.class_name() == *w);
             let called = meta.function.as_ref();
-            let function = called.filter(|(_, what)| **what == **w || what.rsplit('.').next() == Some(w));
+            let function =
+                called.filter(|(_, qualified)| **qualified == **w || qualified.rsplit('.').next() == Some(w));
             let name = module
                 .map(|m| m.path.clone())
                 .or_else(|| function.map(|(name, _)| name.clone()));
             if let Some(name) = name {
-                found.entry((Arc::from(*w), name)).or_default().push(n);
+                partitions.entry((Arc::from(*w), name)).or_default().push(n);
             }
         }
     }
     let mut out: IndexMap<Arc<str>, Vec<SourcePartition>> = IndexMap::new();
-    for ((source, name), nodes) in found {
+    for ((source, name), nodes) in partitions {
         let part = source_partition(graph, source.clone(), name, nodes);
         out.entry(source).or_default().push(part);
     }

@@ -59,11 +59,11 @@ pub fn specialize(
 fn fix_input(module: &mut GraphModule, name: &str, value: &Literal) -> Result<usize, Diagnostic> {
     let missing = || Diagnostic::new(Code::E0505, format!("unknown input `{name}`"));
     let graph = module.entry_mut().ok_or_else(missing)?;
-    let found = graph
+    let placeholder = graph
         .placeholders()
         .into_iter()
         .find(|&p| graph[p].target() == name || graph[p].name() == name);
-    let p = found.ok_or_else(missing)?;
+    let p = placeholder.ok_or_else(missing)?;
     let value: Arg = crate::op::lift_literal(value);
     let users: Vec<_> = graph[p].users().collect();
     for u in users {

@@ -279,7 +279,7 @@ impl Fuse<'_> {
             .collect();
         let values: Vec<Arg> = results.iter().filter_map(|n| map.get(n).cloned()).collect();
         sub.set_output(match &values[..] {
-            [one] => one.clone(),
+            [single] => single.clone(),
             _ => Val::Tuple(values),
         });
         self.made.push((self.names[p].clone(), sub));
@@ -295,11 +295,11 @@ impl Fuse<'_> {
         let call = self.main.call_function(&self.names[p], args, vec![]);
         let types: Option<Vec<Type>> = results.iter().map(|&n| ty(n)).collect();
         self.main.meta_mut(call).ty = match results {
-            [one] => ty(*one),
+            [single] => ty(*single),
             _ => types.map(Val::Tuple),
         };
-        if let [one] = results {
-            self.map.insert(*one, Val::Leaf(call));
+        if let [single] = results {
+            self.map.insert(*single, Val::Leaf(call));
             return;
         }
         for (i, &n) in results.iter().enumerate() {

@@ -36,20 +36,20 @@ pub fn split_by_tags(
     let mut component: HashMap<NodeId, usize> = HashMap::new();
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
         let tag = tag_of(graph, n);
-        let at = tag.and_then(|t| tags.iter().position(|x| *x == t));
-        let Some(at) = at else {
+        let stage = tag.and_then(|t| tags.iter().position(|x| *x == t));
+        let Some(stage) = stage else {
             let text = torch_print::format_node(graph, n);
             return Err(GraphError(format!("Node does not have tag: {text}")));
         };
         let upstream = graph[n].inputs().iter().filter_map(|i| component.get(i).copied()).max();
         let most = upstream.unwrap_or(0);
-        if at < most {
+        if stage < most {
             return Err(GraphError(format!(
-                "Component {} order must be >= max of its upstream components, order={at} and max={most}",
-                tags[at]
+                "Component {} order must be >= max of its upstream components, order={stage} and max={most}",
+                tags[stage]
             )));
         }
-        component.insert(n, at);
+        component.insert(n, stage);
     }
     let order = graph.ids();
     let parts: Vec<GraphPart> = tags
@@ -88,15 +88,15 @@ pub fn split_by_size(
 ) -> Result<Vec<Arc<str>>, GraphError> {
     let graph = split::find_graph(module, name)?;
     let mut part: HashMap<NodeId, i64> = HashMap::new();
-    let (mut at, mut sum) = (0, 0usize);
+    let (mut part_number, mut sum) = (0, 0usize);
     for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
         let size = size_of(module, graph, n);
         if sum > 0 && sum.saturating_add(size) > most {
-            at += 1;
+            part_number += 1;
             sum = 0;
         }
         sum = sum.saturating_add(size).max(1);
-        part.insert(n, at);
+        part.insert(n, part_number);
     }
     split::split_module(module, name, |_, n| part.get(&n).copied().unwrap_or(0))
 }

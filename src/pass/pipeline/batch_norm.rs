@@ -30,16 +30,17 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
             let norm = match Norm::from_node(module, graph, n) {
                 Ok(Some(norm)) => norm,
                 Ok(None) => continue,
-                Err(why) => {
-                    cx.remarks.push(format!("`%{}` is not folded: {why}", graph[n].name()));
+                Err(reason) => {
+                    cx.remarks
+                        .push(format!("`%{}` is not folded: {reason}", graph[n].name()));
                     continue;
                 }
             };
             let folded = match Producer::from_norm(module, graph, &norm) {
                 Ok(p) => p.fold(module, graph, &norm).is_some(),
-                Err(why) => {
+                Err(reason) => {
                     cx.remarks.push(format!(
-                        "`%{}` is not folded into `%{}`: {why}",
+                        "`%{}` is not folded into `%{}`: {reason}",
                         graph[n].name(),
                         graph[norm.input].name()
                     ));
@@ -215,27 +216,27 @@ struct Producer {
 impl Producer {
     fn from_norm(module: &GraphModule, graph: &Graph, norm: &Norm) -> Result<Producer, String> {
         let node = norm.input;
-        let not = |what: &str| Err(what.to_string());
+        let refuse = |what: &str| Err(what.to_string());
         let op = canonical_op(graph, node);
         let Some((op, (weight, bias))) = op.and_then(|op| Some((op, weight_params(op)?))) else {
-            return not("the producer is not a convolution or matrix product");
+            return refuse("the producer is not a convolution or matrix product");
         };
         if graph[node].users().len() != 1 {
-            return not("the producer's result has other users");
+            return refuse("the producer's result has other users");
         }
         let args = full_args(op, graph, node).map_err(|e| e.title)?;
-        let at = |name: &str| op.schema.index_of(name);
-        let (Some(weight), Some(bias)) = (at(weight), at(bias)) else {
-            return not("the producer has no weight");
+        let index_of = |name: &str| op.schema.index_of(name);
+        let (Some(weight), Some(bias)) = (index_of(weight), index_of(bias)) else {
+            return refuse("the producer has no weight");
         };
         let Some(weights) = constant_value(module, graph, &args[weight]).filter(|w| w.dtype() == norm.ty.dtype) else {
-            return not("the producer's weight is not constant");
+            return refuse("the producer's weight is not constant");
         };
         let biases = match &args[bias] {
             Val::None => None,
             b => match constant_value(module, graph, b).filter(|b| b.shape() == [norm.scale.len()]) {
                 Some(b) => Some(b),
-                None => return not("the producer's bias does not have one constant per channel"),
+                None => return refuse("the producer's bias does not have one constant per channel"),
             },
         };
         let producer = Producer {
@@ -249,7 +250,7 @@ impl Producer {
             biases,
         };
         match producer.refusal(norm) {
-            Some(why) => not(why),
+            Some(reason) => refuse(reason),
             None => Ok(producer),
         }
     }
@@ -285,12 +286,12 @@ impl Producer {
         let source = NodeOrigin::from_node(graph, norm.node, "batch-norm");
         let point = graph.insert_point();
         graph.set_insert_point(InsertPoint::Before(self.node));
-        for (at, suffix, value) in [(self.weight, "weight", weight), (self.bias, "bias", bias)] {
+        for (param, suffix, value) in [(self.weight, "weight", weight), (self.bias, "bias", bias)] {
             let ty = Val::Leaf(value.ty());
             let path = module.add_constant(&format!("_folded_{name}_{suffix}"), value);
             let n = graph.get_attr(&path);
             source.mark(graph, n, ty);
-            self.args[at] = Val::Leaf(n);
+            self.args[param] = Val::Leaf(n);
         }
         graph.set_insert_point(point);
         let (args, kwargs) = crate::pass::build::canonical_args(self.op, self.args);

@@ -61,8 +61,8 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
         DimMap::Reshape => true,
         DimMap::Affine(map) => map.iter().enumerate().all(|(d, x)| {
             // A dim of size 1 has one element, whether its index is used or (by `expand`) ignored.
-            let one = v.shape.get(d) == Some(&Dim::Const(1));
-            x.offset == Dim::Const(0) && (one || x.terms == [(d, 1)])
+            let single = v.shape.get(d) == Some(&Dim::Const(1));
+            x.offset == Dim::Const(0) && (single || x.terms == [(d, 1)])
         }),
         DimMap::Strided { .. } => false,
     })

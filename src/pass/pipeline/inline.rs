@@ -142,16 +142,16 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             all.for_each(|a| graph_names(a, &mut named));
             let mut renamed = vec![];
             for g in named {
-                let mut own = g.clone();
+                let mut unique = g.clone();
                 if !used.insert(g.clone()) {
                     copies += 1;
-                    own = copy_of(module, &g, copies)?;
-                    copied += module.graphs[&own].len();
+                    unique = copy_of(module, &g, copies)?;
+                    copied += module.graphs[&unique].len();
                     check_copied_nodes(copied, &g)?;
-                    used.insert(own.clone());
+                    used.insert(unique.clone());
                 }
-                renamed.push(own.clone());
-                work.push(own);
+                renamed.push(unique.clone());
+                work.push(unique);
             }
             if !renamed.is_empty() {
                 rename_graphs_of(&mut module.graphs[&name], n, renamed);
@@ -217,8 +217,8 @@ fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
             }
         }
     }
-    let found = infer(module, &InferOptions::default());
-    match found.into_iter().find(Diagnostic::is_error) {
+    let findings = infer(module, &InferOptions::default());
+    match findings.into_iter().find(Diagnostic::is_error) {
         Some(d) => Err(d),
         None => Ok(()),
     }

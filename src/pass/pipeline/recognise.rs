@@ -18,11 +18,11 @@ use crate::pass::PassContext;
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
-    let found = simplify::apply_rules(module, simplify::recognition_rules(), cx)?;
-    if found > 0 {
+    let rewrites = simplify::apply_rules(module, simplify::recognition_rules(), cx)?;
+    if rewrites > 0 {
         // The rules reshape operands to four dims, which most operands have already.
         identities::run(module, cx)?;
         dce::run(module, cx)?;
     }
-    Ok(found)
+    Ok(rewrites)
 }

@@ -34,14 +34,14 @@ const RECOGNISE: &str = "recognise.fxir";
 
 /// The rules of those two files, and of all others.
 static RULES: LazyLock<[Vec<Rule>; 3]> = LazyLock::new(|| {
-    let of = |wanted: &dyn Fn(&str) -> bool| {
-        let files = FILES.iter().filter(|(name, _)| wanted(name));
+    let rules_of = |selected: &dyn Fn(&str) -> bool| {
+        let files = FILES.iter().filter(|(name, _)| selected(name));
         files.flat_map(|(_, text)| parse_rules(text)).collect()
     };
     [
-        of(&|n| n == IDENTITIES),
-        of(&|n| n == RECOGNISE),
-        of(&|n| n != IDENTITIES && n != RECOGNISE),
+        rules_of(&|n| n == IDENTITIES),
+        rules_of(&|n| n == RECOGNISE),
+        rules_of(&|n| n != IDENTITIES && n != RECOGNISE),
     ]
 });
 
@@ -61,10 +61,10 @@ pub fn recognition_rules() -> &'static [Rule] {
 }
 
 fn parse_rules(text: &str) -> Vec<Rule> {
-    let (tree, found) = syntax::parse_text(FileId(0), text);
-    debug_assert!(!found.has_errors(), "{found:?}");
-    let (mut rules, found) = rewrite::compile(&tree);
-    debug_assert!(!found.has_errors(), "{found:?}");
+    let (tree, findings) = syntax::parse_text(FileId(0), text);
+    debug_assert!(!findings.has_errors(), "{findings:?}");
+    let (mut rules, findings) = rewrite::compile(&tree);
+    debug_assert!(!findings.has_errors(), "{findings:?}");
     // No source store holds the rules' text, so spans must not point into it.
     rules.iter_mut().for_each(|r| r.span = None);
     rules

@@ -54,7 +54,7 @@ fn buffers_steps_and_results() {
             buffer("y", &[2, 4], BufferPlace::Output(0)),
         ],
         steps: vec![Step::Contract {
-            what: product,
+            contract: product,
             out: BufferId(2),
             tail: None,
         }],

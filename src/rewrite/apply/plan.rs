@@ -91,7 +91,9 @@ fn hole_values(
     for (n, hole) in rule.replacement.holes() {
         let value = match hole {
             Hole::Computed(e) => {
-                let v = eval.value(e).map_err(|why| format!("cannot compute `{e}`: {why}"))?;
+                let v = eval
+                    .value(e)
+                    .map_err(|reason| format!("cannot compute `{e}`: {reason}"))?;
                 if has_unknown(&v) {
                     return Err(format!("the value of `{e}` is unknown"));
                 }

@@ -31,8 +31,8 @@ impl RuleNames {
     /// Adds the parameters of a rule.
     pub(super) fn add_parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
         self.one_line = r.one_line;
-        let found = r.one_line.then(|| nested::implied_parameters(&r.pattern));
-        for p in found.as_ref().unwrap_or(&r.params) {
+        let implied = r.one_line.then(|| nested::implied_parameters(&r.pattern));
+        for p in implied.as_ref().unwrap_or(&r.params) {
             let (name, hole, span): (Arc<str>, Hole, Span) = match p {
                 RewriteParam::Node(n, ty) => {
                     let ty = ty.as_ref().map_or(Val::Unknown, |t| resolve::ty(t, out));
@@ -143,14 +143,14 @@ impl RuleNames {
 }
 
 fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
-    let given = args.len();
+    let arg_count = args.len();
     let of_name = matches!(&*f.text, "bound" | "default");
     let is_name = |v: &Value| {
         let v = &v.kind;
         matches!(v, ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_))
     };
     match FUNCTIONS.iter().find(|(n, _, _)| *n == &*f.text) {
-        Some((name, n, _)) if *n == given => {
+        Some((name, n, _)) if *n == arg_count => {
             if of_name && !args.first().is_some_and(is_name) {
                 let d = Diagnostic::new(
                     Code::E0803,
@@ -162,7 +162,7 @@ fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
         Some((name, n, _)) => {
             let d = Diagnostic::new(
                 Code::E0803,
-                format!("`{name}` takes {}, not {given}", words::count(*n, "argument")),
+                format!("`{name}` takes {}, not {arg_count}", words::count(*n, "argument")),
             );
             out.push(d.at(f.span, "called here"));
         }

@@ -95,11 +95,11 @@ impl Side<'_> {
     /// Compiles a nested call without a name.
     pub(super) fn compile_nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
         let name = self.fresh_name(&candidate_name(&f.text, true));
-        let made = self.call_of(f, args, &name, None, span, span);
-        if let Val::Leaf(n) = made {
+        let value = self.call_of(f, args, &name, None, span, span);
+        if let Val::Leaf(n) = value {
             self.unnamed.insert(n);
         }
-        made
+        value
     }
 
     /// Compiles `%n = relu(%x)` or `%x : f32[2]`.
@@ -114,11 +114,11 @@ impl Side<'_> {
             }
             Some(ValueKind::Binary(BinaryOp::Or, ..)) if !self.replacement => {
                 let list = value.map_or(vec![], |v| self.operands_of_or(v));
-                let made = self.add_alternatives(&b.name.text, list, span);
-                if made.is_none() {
+                let node = self.add_alternatives(&b.name.text, list, span);
+                if node.is_none() {
                     self.defined_twice(&b.name.text, b.name.span);
                 }
-                made.map_or(Val::Unknown, Val::Leaf)
+                node.map_or(Val::Unknown, Val::Leaf)
             }
             _ => {
                 let [title, label, help] = match value {
@@ -150,7 +150,7 @@ impl Side<'_> {
         named: Span,
     ) -> Arg {
         let op = Opcode::CallFunction;
-        let made = self.call(
+        let node = self.call(
             NamedCall {
                 op,
                 target,
@@ -161,7 +161,7 @@ impl Side<'_> {
             },
             named,
         );
-        made.map_or(Val::Unknown, Val::Leaf)
+        node.map_or(Val::Unknown, Val::Leaf)
     }
 
     /// An unused name for a node without one.

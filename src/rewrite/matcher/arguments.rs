@@ -49,40 +49,49 @@ impl<'a> Matcher<'a> {
 
     /// Matches a symbolic size of the pattern.
     fn match_size(&mut self, state: &mut SearchState<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
-        let Val::Int(found) = value else { return None };
-        if self.match_dim(state, d, found) {
+        let Val::Int(size) = value else { return None };
+        if self.match_dim(state, d, size) {
             return Some(vec![]);
         }
-        self.fail(state, || format!("the size {found} is not {d}"))
+        self.fail(state, || format!("the size {size} is not {d}"))
     }
 
     fn match_items(
         &mut self,
         state: &mut SearchState<'a>,
-        wanted: &'a [Val<NodeId>],
-        found: &[Val<Operand>],
+        expected: &'a [Val<NodeId>],
+        actual: &[Val<Operand>],
     ) -> Option<Vec<Vec<Goal<'a>>>> {
         let pattern = self.pattern;
         let rest = |a: &Val<NodeId>| matches!(a, Val::Leaf(p) if matches!(pattern.hole(*p), Some(Hole::Rest)));
-        let at = wanted.iter().position(rest);
-        let least = wanted.len() - at.is_some() as usize;
-        if found.len() < least || (at.is_none() && found.len() > least) {
+        let rest_position = expected.iter().position(rest);
+        let least = expected.len() - rest_position.is_some() as usize;
+        if actual.len() < least || (rest_position.is_none() && actual.len() > least) {
             return self.fail(state, || {
                 format!(
                     "a list has {}, not {least}",
-                    crate::diag::words::count(found.len(), "item")
+                    crate::diag::words::count(actual.len(), "item")
                 )
             });
         }
         let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
-        let Some(at) = at else {
-            return Some(vec![wanted.iter().zip(found).rev().map(|(a, v)| pair(a, v)).collect()]);
+        let Some(rest_position) = rest_position else {
+            return Some(vec![
+                expected.iter().zip(actual).rev().map(|(a, v)| pair(a, v)).collect(),
+            ]);
         };
-        let tail = wanted.len() - at - 1;
-        let (middle, end) = (&found[at..found.len() - tail], &found[found.len() - tail..]);
-        let mut goals: Vec<Goal<'a>> = wanted[..at].iter().zip(found).map(|(a, v)| pair(a, v)).collect();
-        goals.extend(wanted[at + 1..].iter().zip(end).map(|(a, v)| pair(a, v)));
-        goals.push((GoalPart::Arg(&wanted[at]), Val::List(middle.to_vec())));
+        let tail = expected.len() - rest_position - 1;
+        let (middle, end) = (
+            &actual[rest_position..actual.len() - tail],
+            &actual[actual.len() - tail..],
+        );
+        let mut goals: Vec<Goal<'a>> = expected[..rest_position]
+            .iter()
+            .zip(actual)
+            .map(|(a, v)| pair(a, v))
+            .collect();
+        goals.extend(expected[rest_position + 1..].iter().zip(end).map(|(a, v)| pair(a, v)));
+        goals.push((GoalPart::Arg(&expected[rest_position]), Val::List(middle.to_vec())));
         Some(vec![goals])
     }
 
@@ -132,15 +141,15 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Whether a value of type `actual` matches the type `wanted` that the pattern declares.
+    /// Whether a value of type `actual` matches the type `expected` that the pattern declares.
     pub(super) fn match_type(
         &mut self,
         state: &mut SearchState<'a>,
-        wanted: &Type,
+        expected: &Type,
         actual: Type,
         p: NodeId,
     ) -> Option<()> {
-        let fits = match (wanted, &actual) {
+        let fits = match (expected, &actual) {
             (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
             (Val::Unknown, _) => true,
             (Val::Any(crate::types::ScalarKind::Int), Val::Int(_)) => true,
@@ -153,34 +162,34 @@ impl<'a> Matcher<'a> {
             return Some(());
         }
         let name = signed_name(self.pattern.name(p));
-        self.fail(state, || format!("`{name}` is {actual}, not {wanted}"))
+        self.fail(state, || format!("`{name}` is {actual}, not {expected}"))
     }
 
-    fn tensor_fits(&self, state: &mut SearchState<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
-        if wanted.dtype != actual.dtype {
+    fn tensor_fits(&self, state: &mut SearchState<'a>, expected: &TensorType, actual: &TensorType) -> bool {
+        if expected.dtype != actual.dtype {
             return false;
         }
-        match (&wanted.shape, &actual.shape) {
+        match (&expected.shape, &actual.shape) {
             (None, _) => true,
             (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.match_dim(state, w, a)),
             _ => false,
         }
     }
 
-    fn match_dim(&self, state: &mut SearchState<'a>, wanted: &Dim, actual: &Dim) -> bool {
-        if *wanted == Dim::Unknown {
+    fn match_dim(&self, state: &mut SearchState<'a>, expected: &Dim, actual: &Dim) -> bool {
+        if *expected == Dim::Unknown {
             return true;
         }
         if *actual == Dim::Unknown {
             return false;
         }
-        if let Some(name) = wanted.as_var()
+        if let Some(name) = expected.as_var()
             && !state.found.dims.contains_key(name)
         {
             state.found.dims.insert(name.into(), actual.clone());
             return true;
         }
         let dims = &state.found.dims;
-        wanted.substitute(&|v| dims.get(v).cloned()) == *actual
+        expected.substitute(&|v| dims.get(v).cloned()) == *actual
     }
 }

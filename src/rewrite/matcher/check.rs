@@ -30,11 +30,11 @@ impl<'a> Matcher<'a> {
                         format!("`{e}` is {}, not {}", show_value(graph, &v), show_value(graph, &value))
                     });
                 }
-                Err(why) => return self.fail(&state, || format!("cannot compute `{e}`: {why}")),
+                Err(reason) => return self.fail(&state, || format!("cannot compute `{e}`: {reason}")),
             }
         }
-        if let Some(why) = self.used_outside(&state.found) {
-            return self.fail(&state, || why);
+        if let Some(reason) = self.used_outside(&state.found) {
+            return self.fail(&state, || reason);
         }
         self.check_condition(&state)?;
         Some(state)
@@ -44,17 +44,17 @@ impl<'a> Matcher<'a> {
     fn check_condition(&mut self, state: &SearchState<'a>) -> Option<()> {
         let Some(c) = &self.rule.condition else { return Some(()) };
         let eval = self.evaluator(&state.found);
-        let what = match eval.holds(c) {
+        let problem = match eval.holds(c) {
             Ok(Some(true)) => return Some(()),
             Ok(Some(false)) => "is false",
             Ok(None) => "cannot be proved",
-            Err(why) => return self.fail(state, || format!("its condition cannot be evaluated: {why}")),
+            Err(reason) => return self.fail(state, || format!("its condition cannot be evaluated: {reason}")),
         };
         let parts = match self.is_nearest(state) {
             true => eval.describe_parts(c),
             false => vec![],
         };
-        self.fail(state, || with_reasons(format!("its condition `{c}` {what}"), &parts))
+        self.fail(state, || with_reasons(format!("its condition `{c}` {problem}"), &parts))
     }
 
     /// A value inside the match that is used outside and is not a result.
@@ -74,10 +74,10 @@ impl<'a> Matcher<'a> {
 }
 
 /// A message with the values that explain it.
-fn with_reasons(what: String, parts: &[String]) -> String {
+fn with_reasons(problem: String, parts: &[String]) -> String {
     match parts {
-        [] => what,
-        parts => format!("{what}: {}", parts.join(", ")),
+        [] => problem,
+        parts => format!("{problem}: {}", parts.join(", ")),
     }
 }
 

@@ -55,12 +55,12 @@ pub fn replace_pattern_with_filters(
     let mut renewed: HashMap<NodeId, Arg> = HashMap::new();
     let mut out = vec![];
     for m in matches {
-        let made;
+        let written;
         let replacement = match (replacement, callback) {
             (Some(r), _) => r,
             (None, Some(f)) => {
-                made = f(&m, graph, pattern);
-                &made
+                written = f(&m, graph, pattern);
+                &written
             }
             (None, None) => {
                 return pattern_error("Must provide either a replacement GraphModule or a replacement callback");
@@ -99,9 +99,9 @@ fn replace_one(
         Val::Tuple(v) | Val::List(v) => v,
         v => vec![v],
     };
-    let (wanted, made) = (m.returning_nodes.len(), results.len());
-    if wanted != made {
-        let title = format!("the pattern returns {wanted} values, but the replacement returns {made}");
+    let (expected, actual) = (m.returning_nodes.len(), results.len());
+    if expected != actual {
+        let title = format!("the pattern returns {expected} values, but the replacement returns {actual}");
         return pattern_error(title);
     }
     replace_uses(graph, m, &results, &replacements, renewed);
@@ -113,13 +113,13 @@ fn replace_one(
     })
 }
 
-/// Checks that the match has a value for each of the `wanted` placeholders of the replacement.
-fn check_placeholders(pattern: &Graph, m: &InternalMatch, wanted: usize) -> Result<(), PatternError> {
+/// Checks that the match has a value for each of the `expected` placeholders of the replacement.
+fn check_placeholders(pattern: &Graph, m: &InternalMatch, expected: usize) -> Result<(), PatternError> {
     if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
         return pattern_error(format!("KeyError: {}", pattern[*unused].name()));
     }
     match m.placeholder_nodes.len() {
-        given if given != wanted => pattern_error(format!("Placeholder count mismatch: {given} vs {wanted}")),
+        actual if actual != expected => pattern_error(format!("Placeholder count mismatch: {actual} vs {expected}")),
         _ => Ok(()),
     }
 }

@@ -65,12 +65,12 @@ impl OperandWalk {
             return OperandWalk::Same;
         }
         let strides = contiguous_strides(operand);
-        let of = |i: usize| {
+        let stride = |i: usize| {
             let j = i.checked_sub(lead)?;
             assert!(operand[j] == 1 || operand[j] == shape[i], "{operand:?} to {shape:?}");
             (operand[j] != 1).then(|| strides[j])
         };
-        OperandWalk::Strided((0..shape.len()).map(|i| of(i).unwrap_or(0)).collect())
+        OperandWalk::Strided((0..shape.len()).map(|i| stride(i).unwrap_or(0)).collect())
     }
 
     fn load_lane(&self, t: &Tensor, shape: &[usize], start: usize, n: usize, lane: &mut Lane) {
@@ -109,22 +109,27 @@ fn operand_positions(shape: &[usize], strides: &[usize], start: usize, n: usize)
     out
 }
 
-fn gather_lane(t: &Tensor, at: impl Iterator<Item = usize>, lane: &mut Lane) {
-    fn gather_elements<T: Copy, U>(x: &[T], at: impl Iterator<Item = usize>, out: &mut Vec<U>, f: impl Fn(T) -> U) {
+fn gather_lane(t: &Tensor, positions: impl Iterator<Item = usize>, lane: &mut Lane) {
+    fn gather_elements<T: Copy, U>(
+        x: &[T],
+        positions: impl Iterator<Item = usize>,
+        out: &mut Vec<U>,
+        f: impl Fn(T) -> U,
+    ) {
         out.clear();
-        out.extend(at.map(|i| f(x[i])));
+        out.extend(positions.map(|i| f(x[i])));
     }
     match t.dtype() {
-        DType::F64 => gather_elements(t.as_slice::<f64>(), at, lane.f64_mut(), |v| v),
-        DType::F32 => gather_elements(t.as_slice::<f32>(), at, lane.f32_mut(), |v| v),
-        DType::F16 => gather_elements(t.as_slice::<f16>(), at, lane.f32_mut(), f16::to_f32),
-        DType::BF16 => gather_elements(t.as_slice::<bf16>(), at, lane.f32_mut(), bf16::to_f32),
-        DType::I64 => gather_elements(t.as_slice::<i64>(), at, lane.int_mut(), |v| v),
-        DType::I32 => gather_elements(t.as_slice::<i32>(), at, lane.int_mut(), |v| v as i64),
-        DType::I16 => gather_elements(t.as_slice::<i16>(), at, lane.int_mut(), |v| v as i64),
-        DType::I8 => gather_elements(t.as_slice::<i8>(), at, lane.int_mut(), |v| v as i64),
-        DType::U8 => gather_elements(t.as_slice::<u8>(), at, lane.int_mut(), |v| v as i64),
-        DType::B8 => gather_elements(t.bytes(), at, lane.bool_mut(), |v| v != 0),
+        DType::F64 => gather_elements(t.as_slice::<f64>(), positions, lane.f64_mut(), |v| v),
+        DType::F32 => gather_elements(t.as_slice::<f32>(), positions, lane.f32_mut(), |v| v),
+        DType::F16 => gather_elements(t.as_slice::<f16>(), positions, lane.f32_mut(), f16::to_f32),
+        DType::BF16 => gather_elements(t.as_slice::<bf16>(), positions, lane.f32_mut(), bf16::to_f32),
+        DType::I64 => gather_elements(t.as_slice::<i64>(), positions, lane.int_mut(), |v| v),
+        DType::I32 => gather_elements(t.as_slice::<i32>(), positions, lane.int_mut(), |v| v as i64),
+        DType::I16 => gather_elements(t.as_slice::<i16>(), positions, lane.int_mut(), |v| v as i64),
+        DType::I8 => gather_elements(t.as_slice::<i8>(), positions, lane.int_mut(), |v| v as i64),
+        DType::U8 => gather_elements(t.as_slice::<u8>(), positions, lane.int_mut(), |v| v as i64),
+        DType::B8 => gather_elements(t.bytes(), positions, lane.bool_mut(), |v| v != 0),
         d => panic!("{d} has no scalars"),
     }
 }

@@ -120,7 +120,7 @@ pub fn parse(
 ) -> Result<Ref> {
     let mut p = FormulaParser {
         text,
-        at: 0,
+        offset: 0,
         settings,
         expr,
         input,
@@ -133,7 +133,7 @@ pub fn parse(
 
 struct FormulaParser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     settings: DTypeSettings,
     expr: &'a mut ScalarExpr,
     input: &'a mut dyn FnMut(&str, &mut ScalarExpr) -> Option<ParsedValue>,
@@ -150,15 +150,15 @@ impl<'a> FormulaParser<'a> {
     }
 
     fn skip_space(&mut self) -> &'a str {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
-        &self.text[self.at..]
+        let rest = &self.text[self.offset..];
+        self.offset += rest.len() - rest.trim_start().len();
+        &self.text[self.offset..]
     }
 
     fn eat(&mut self, token: &str) -> bool {
         let found = self.skip_space().starts_with(token);
         if found {
-            self.at += token.len();
+            self.offset += token.len();
         }
         found
     }
@@ -167,30 +167,30 @@ impl<'a> FormulaParser<'a> {
         if self.eat(token) {
             return Ok(());
         }
-        let found = self.skip_space().chars().next();
-        let found = found.map_or("the end of the expression".to_string(), |c| format!("`{c}`"));
-        self.error_at(self.at, format!("expected `{token}` before {found}"))
+        let next = self.skip_space().chars().next();
+        let next = next.map_or("the end of the expression".to_string(), |c| format!("`{c}`"));
+        self.error_at(self.offset, format!("expected `{token}` before {next}"))
     }
 
     /// `name = value;`* value
     fn parse_program(&mut self) -> Result<ParsedValue> {
         loop {
-            let start = self.at;
+            let start = self.offset;
             if let Some(name) = self.take_word()
                 && self.skip_space().starts_with('=')
                 && !self.skip_space().starts_with("==")
             {
-                self.at += 1;
+                self.offset += 1;
                 let v = self.parse_value(0)?;
                 self.expect(";")?;
                 self.locals.push((name, v));
                 continue;
             }
-            self.at = start;
+            self.offset = start;
             let v = self.parse_value(0)?;
             return match self.skip_space() {
                 "" => Ok(v),
-                _ => self.error_at(self.at, format!("unexpected `{}`", &self.text[self.at..])),
+                _ => self.error_at(self.offset, format!("unexpected `{}`", &self.text[self.offset..])),
             };
         }
     }
@@ -202,7 +202,7 @@ impl<'a> FormulaParser<'a> {
         if end == 0 || rest.starts_with(|c: char| c.is_ascii_digit()) {
             return None;
         }
-        self.at += end;
+        self.offset += end;
         Some(&rest[..end])
     }
 
@@ -210,7 +210,7 @@ impl<'a> FormulaParser<'a> {
     fn parse_value(&mut self, power: u8) -> Result<ParsedValue> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return self.error_at(self.at, format!("more than {MAX_DEPTH} levels of nesting"));
+            return self.error_at(self.offset, format!("more than {MAX_DEPTH} levels of nesting"));
         }
         let v = self.parse_infix(power);
         self.depth -= 1;
@@ -229,46 +229,46 @@ impl<'a> FormulaParser<'a> {
             if p <= power {
                 return Ok(left);
             }
-            let at = self.at;
+            let offset = self.offset;
             if compared && p == 1 {
-                return self.error_at(at, "comparisons do not chain; write `(a < b) & (b < c)`");
+                return self.error_at(offset, "comparisons do not chain; write `(a < b) & (b < c)`");
             }
             compared = p == 1;
-            self.at += text.len();
+            self.offset += text.len();
             // In Python the exponent may have a sign: `2 ** -x`.
             let right = self.parse_value(if p == 9 { PREFIX_POWER - 1 } else { p })?;
             left = match op {
-                Infix::Binary(op) => self.build_binary(at, op, left, right)?,
-                Infix::Compare(op) => self.build_compare(at, op, left, right)?,
+                Infix::Binary(op) => self.build_binary(offset, op, left, right)?,
+                Infix::Compare(op) => self.build_compare(offset, op, left, right)?,
             };
         }
     }
 
     fn parse_prefix(&mut self) -> Result<ParsedValue> {
         let rest = self.skip_space();
-        let at = self.at;
+        let offset = self.offset;
         match rest.chars().next() {
-            None => self.error_at(at, "expected a value at the end of the expression"),
+            None => self.error_at(offset, "expected a value at the end of the expression"),
             Some('(') => {
-                self.at += 1;
+                self.offset += 1;
                 let v = self.parse_value(0)?;
                 self.expect(")")?;
                 Ok(v)
             }
             Some(c @ ('-' | '+' | '~')) => {
-                self.at += 1;
+                self.offset += 1;
                 let v = self.parse_value(PREFIX_POWER)?;
                 match c {
-                    '-' => self.build_unary(at, Unary::Neg, v),
-                    '~' => self.build_unary(at, Unary::BitNot, v),
+                    '-' => self.build_unary(offset, Unary::Neg, v),
+                    '~' => self.build_unary(offset, Unary::BitNot, v),
                     _ => Ok(v),
                 }
             }
             Some(c) if c.is_ascii_digit() || c == '.' => self.parse_number(rest),
             Some(_) => match self.take_word() {
-                Some(w) if self.eat("(") => self.parse_call(at, w),
-                Some(w) => self.resolve_name(at, w),
-                None => self.error_at(at, format!("unexpected `{}`", rest.chars().next().unwrap_or(' '))),
+                Some(w) if self.eat("(") => self.parse_call(offset, w),
+                Some(w) => self.resolve_name(offset, w),
+                None => self.error_at(offset, format!("unexpected `{}`", rest.chars().next().unwrap_or(' '))),
             },
         }
     }
@@ -291,14 +291,14 @@ impl<'a> FormulaParser<'a> {
         };
         match parsed {
             Some(n) => {
-                self.at += end;
+                self.offset += end;
                 Ok(ParsedValue::Number(n))
             }
-            None => self.error_at(self.at, format!("`{word}` is not a number")),
+            None => self.error_at(self.offset, format!("`{word}` is not a number")),
         }
     }
 
-    fn resolve_name(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
+    fn resolve_name(&mut self, offset: usize, word: &str) -> Result<ParsedValue> {
         if let Some((_, v)) = self.locals.iter().rev().find(|(n, _)| *n == word) {
             return Ok(*v);
         }
@@ -313,14 +313,14 @@ impl<'a> FormulaParser<'a> {
             ("True", _) => Ok(ParsedValue::Number(UntypedNumber::Bool(true))),
             ("False", _) => Ok(ParsedValue::Number(UntypedNumber::Bool(false))),
             (_, Some(d)) if d < 64 => Ok(ParsedValue::Value(self.expr.out_index(d))),
-            _ => self.error_at(at, format!("unknown name `{word}`")),
+            _ => self.error_at(offset, format!("unknown name `{word}`")),
         }
     }
 
     /// `given(name, default)`: the input if it exists.
     fn parse_given(&mut self) -> Result<ParsedValue> {
         let Some(name) = self.take_word() else {
-            return self.error_at(self.at, "`given` expects a name and a default");
+            return self.error_at(self.offset, "`given` expects a name and a default");
         };
         let input = (self.input)(name, self.expr);
         self.expect(",")?;
@@ -341,7 +341,7 @@ impl<'a> FormulaParser<'a> {
         Ok(args)
     }
 
-    fn parse_call(&mut self, at: usize, word: &str) -> Result<ParsedValue> {
+    fn parse_call(&mut self, offset: usize, word: &str) -> Result<ParsedValue> {
         if word == "given" {
             return self.parse_given();
         }
@@ -355,11 +355,11 @@ impl<'a> FormulaParser<'a> {
             "where" | "fma" => 3,
             _ if unary.is_some() || dtype.is_some() => 1,
             _ if binary.is_some() => 2,
-            _ => return self.unknown_function(at, word),
+            _ => return self.unknown_function(offset, word),
         };
         if args.len() != arity {
-            let (takes, given) = (crate::diag::words::count(arity, "value"), args.len());
-            return self.error_at(at, format!("`{word}` takes {takes}, not {given}"));
+            let (takes, found) = (crate::diag::words::count(arity, "value"), args.len());
+            return self.error_at(offset, format!("`{word}` takes {takes}, not {found}"));
         }
         match (word, &args[..]) {
             ("largest", _) => {
@@ -368,22 +368,22 @@ impl<'a> FormulaParser<'a> {
             }
             ("rounded", &[x]) => Ok(self.round_to_storage(x)),
             ("compute", &[x]) => Ok(self.build_cast(self.settings.compute, x)),
-            ("where", &[condition, x, y]) => self.build_select(at, condition, x, y),
-            ("fma", &[x, y, z]) => self.build_fma(at, x, y, z),
+            ("where", &[condition, x, y]) => self.build_select(offset, condition, x, y),
+            ("fma", &[x, y, z]) => self.build_fma(offset, x, y, z),
             _ => match (unary, binary, dtype) {
-                (Some(op), ..) => self.build_unary(at, op, args[0]),
-                (_, Some(op), _) => self.build_binary(at, op, args[0], args[1]),
+                (Some(op), ..) => self.build_unary(offset, op, args[0]),
+                (_, Some(op), _) => self.build_binary(offset, op, args[0], args[1]),
                 (.., Some(d)) => Ok(self.build_cast(d, args[0])),
-                _ => self.unknown_function(at, word),
+                _ => self.unknown_function(offset, word),
             },
         }
     }
 
-    fn unknown_function(&self, at: usize, word: &str) -> Result<ParsedValue> {
+    fn unknown_function(&self, offset: usize, word: &str) -> Result<ParsedValue> {
         let known = UNARY.iter().map(|f| f.0).chain(BINARY.iter().map(|f| f.0));
         let known = known.chain(["where", "fma", "rounded", "compute", "given", "largest"]);
         let hint = nearest(word, known).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-        self.error_at(at, format!("unknown function `{word}`{hint}"))
+        self.error_at(offset, format!("unknown function `{word}`{hint}"))
     }
 }
 

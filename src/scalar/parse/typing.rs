@@ -38,7 +38,7 @@ impl FormulaParser<'_> {
     }
 
     /// Converts two operands to one dtype.
-    pub(super) fn unify_dtypes(&mut self, at: usize, x: ParsedValue, y: ParsedValue) -> Result<(Ref, Ref)> {
+    pub(super) fn unify_dtypes(&mut self, offset: usize, x: ParsedValue, y: ParsedValue) -> Result<(Ref, Ref)> {
         use ParsedValue::*;
         match (x, y) {
             (Value(a), Number(n)) => {
@@ -60,7 +60,7 @@ impl FormulaParser<'_> {
                 (DType::B8, d) => Ok((self.expr.cast(d, a), b)),
                 (d, DType::B8) => Ok((a, self.expr.cast(d, b))),
                 (c, d) => self.error_at(
-                    at,
+                    offset,
                     format!("operands have different dtypes, {c} and {d}; convert one, as in `{c}(x)`"),
                 ),
             },
@@ -75,7 +75,7 @@ impl FormulaParser<'_> {
         }
     }
 
-    pub(super) fn build_unary(&mut self, at: usize, op: Unary, v: ParsedValue) -> Result<ParsedValue> {
+    pub(super) fn build_unary(&mut self, offset: usize, op: Unary, v: ParsedValue) -> Result<ParsedValue> {
         let r = match v {
             ParsedValue::Number(n) => match fold_unary(op, n) {
                 Some(n) => return Ok(ParsedValue::Number(n)),
@@ -87,7 +87,7 @@ impl FormulaParser<'_> {
         if !unary_defined(op, d.category()) {
             let name = format!("{op:?}").to_lowercase();
             return self.error_at(
-                at,
+                offset,
                 format!("`{name}` is not defined for {d}; convert the operand first, as in `f32(x)`"),
             );
         }
@@ -96,7 +96,7 @@ impl FormulaParser<'_> {
 
     pub(super) fn build_binary(
         &mut self,
-        at: usize,
+        offset: usize,
         op: Binary,
         x: ParsedValue,
         y: ParsedValue,
@@ -104,13 +104,13 @@ impl FormulaParser<'_> {
         if let (ParsedValue::Number(a), ParsedValue::Number(b)) = (x, y) {
             return match fold_binary(op, a, b) {
                 Some(n) => Ok(ParsedValue::Number(n)),
-                None => self.error_at(at, format!("`{}` is not defined for these numbers", name_of(op))),
+                None => self.error_at(offset, format!("`{}` is not defined for these numbers", name_of(op))),
             };
         }
-        let (a, b) = self.unify_dtypes(at, x, y)?;
+        let (a, b) = self.unify_dtypes(offset, x, y)?;
         let d = self.expr.dtype(a);
         if !binary_defined(op, d.category()) {
-            return self.error_at(at, format!("`{}` is not defined for {d} values", name_of(op)));
+            return self.error_at(offset, format!("`{}` is not defined for {d} values", name_of(op)));
         }
         Ok(ParsedValue::Value(match (op, d) {
             (Binary::Fmax, DType::B8) => self.expr.binary(Binary::Max, a, b),
@@ -126,7 +126,7 @@ impl FormulaParser<'_> {
 
     pub(super) fn build_compare(
         &mut self,
-        at: usize,
+        offset: usize,
         op: Compare,
         x: ParsedValue,
         y: ParsedValue,
@@ -134,13 +134,13 @@ impl FormulaParser<'_> {
         if let (ParsedValue::Number(a), ParsedValue::Number(b)) = (x, y) {
             return Ok(ParsedValue::Number(UntypedNumber::Bool(fold_compare(op, a, b))));
         }
-        let (a, b) = self.unify_dtypes(at, x, y)?;
+        let (a, b) = self.unify_dtypes(offset, x, y)?;
         Ok(ParsedValue::Value(self.expr.compare(op, a, b)))
     }
 
     pub(super) fn build_select(
         &mut self,
-        at: usize,
+        offset: usize,
         c: ParsedValue,
         x: ParsedValue,
         y: ParsedValue,
@@ -152,25 +152,25 @@ impl FormulaParser<'_> {
         if self.expr.dtype(c) != DType::B8 {
             let d = self.expr.dtype(c);
             return self.error_at(
-                at,
+                offset,
                 format!("the condition of `where` must be b8, not {d}; use a comparison such as `x != 0`"),
             );
         }
-        let (a, b) = self.unify_dtypes(at, x, y)?;
+        let (a, b) = self.unify_dtypes(offset, x, y)?;
         Ok(ParsedValue::Value(self.expr.select(c, a, b)))
     }
 
     pub(super) fn build_fma(
         &mut self,
-        at: usize,
+        offset: usize,
         x: ParsedValue,
         y: ParsedValue,
         z: ParsedValue,
     ) -> Result<ParsedValue> {
-        let (a, b) = self.unify_dtypes(at, x, y)?;
-        let (a, c) = self.unify_dtypes(at, ParsedValue::Value(a), z)?;
+        let (a, b) = self.unify_dtypes(offset, x, y)?;
+        let (a, c) = self.unify_dtypes(offset, ParsedValue::Value(a), z)?;
         if self.expr.dtype(a) != self.expr.dtype(b) || self.expr.dtype(a) == DType::B8 {
-            return self.error_at(at, "operands of `fma` must be numbers of the same dtype");
+            return self.error_at(offset, "operands of `fma` must be numbers of the same dtype");
         }
         Ok(ParsedValue::Value(self.expr.fma(a, b, c)))
     }

@@ -83,7 +83,7 @@ fn eval_float(v: &ValueKind) -> Option<f64> {
 
 /// `device("cuda:0")`, `device("cuda", 0)` or `device(type="cuda", index=0)`.
 fn eval_device(args: &Args) -> Option<ValueKind> {
-    let given = |i: usize, name: &str| {
+    let argument = |i: usize, name: &str| {
         let by_name = || args.keyword.iter().find(|(k, _)| &*k.text == name).map(|(_, v)| v);
         args.positional.get(i).or_else(by_name)
     };
@@ -91,10 +91,10 @@ fn eval_device(args: &Args) -> Option<ValueKind> {
     if args.positional.len() + args.keyword.len() > 2 || !args.keyword.iter().all(|(k, _)| known(k)) {
         return None;
     }
-    let ValueKind::Str(kind) = &given(0, "type")?.kind else {
+    let ValueKind::Str(kind) = &argument(0, "type")?.kind else {
         return None;
     };
-    match given(1, "index").map(|v| &v.kind) {
+    match argument(1, "index").map(|v| &v.kind) {
         None => Some(ValueKind::Device(kind.clone())),
         Some(ValueKind::Int(i)) => Some(ValueKind::Device(format!("{kind}:{i}").into())),
         Some(_) => None,

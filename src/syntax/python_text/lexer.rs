@@ -33,9 +33,9 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegio
     for range in &region.lines {
         let line = &text[range.clone()];
         let code = match comment_at(line) {
-            Some(at) => {
-                out.comments.push(range.start + at..range.end);
-                &line[..at]
+            Some(start) => {
+                out.comments.push(range.start + start..range.end);
+                &line[..start]
             }
             None => line,
         };
@@ -44,11 +44,11 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegio
         }
         let column = code.len() - code.trim_start().len();
         if open == 0 {
-            let at = range.start + column;
-            if !emit_indentation(&mut out.tokens, &mut indents, column, at) {
+            let offset = range.start + column;
+            if !emit_indentation(&mut out.tokens, &mut indents, column, offset) {
                 let d = Diagnostic::new(Code::E0008, format!("blocks nested more than {MAX_BLOCKS} deep"));
                 out.errors
-                    .push(d.at(Span::new(file, at, at + 1), "the limit is reached here"));
+                    .push(d.at(Span::new(file, offset, offset + 1), "the limit is reached here"));
                 break;
             }
         }
@@ -68,7 +68,7 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegio
 }
 
 /// Adds the indent and dedent tokens before a line at `column`. Returns false if blocks nest too deeply.
-fn emit_indentation(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, at: usize) -> bool {
+fn emit_indentation(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, offset: usize) -> bool {
     match indents.last() {
         None => indents.push(column),
         Some(&last) if column > last => {
@@ -76,12 +76,12 @@ fn emit_indentation(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, col
                 return false;
             }
             indents.push(column);
-            tokens.push((at, Token::Indent, at));
+            tokens.push((offset, Token::Indent, offset));
         }
         Some(_) => {
             while indents.len() > 1 && indents.last().is_some_and(|&c| c > column) {
                 indents.pop();
-                tokens.push((at, Token::Dedent, at));
+                tokens.push((offset, Token::Dedent, offset));
             }
         }
     }
@@ -116,5 +116,5 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
 /// The offset at which the comment of a line begins.
 fn comment_at(line: &str) -> Option<usize> {
     // An apostrophe in the comment does not open a string, since the search stops at the first `#` outside of a string.
-    outside_strings(line).find(|(_, c)| *c == '#').map(|(at, _)| at)
+    outside_strings(line).find(|(_, c)| *c == '#').map(|(offset, _)| offset)
 }

@@ -79,7 +79,7 @@ pub(super) fn lower(
     }
     l.settle_pending();
     errors.append(&mut l.errors);
-    let end = |at: u32| Span::new(text.file, at as usize, at as usize);
+    let end = |offset: u32| Span::new(text.file, offset as usize, offset as usize);
     let body = Body {
         stmts: l.stmts,
         broken: l.broken,
@@ -242,8 +242,8 @@ impl FunctionLowerer<'_> {
     }
 
     /// Reports an unreadable construct and returns a value to use instead.
-    pub(super) fn report_unreadable(&mut self, span: Span, why: &str) -> ValueKind {
-        let d = Diagnostic::new(Code::E0013, "invalid syntax for code printed by torch").at(span, why);
+    pub(super) fn report_unreadable(&mut self, span: Span, reason: &str) -> ValueKind {
+        let d = Diagnostic::new(Code::E0013, "invalid syntax for code printed by torch").at(span, reason);
         self.errors.push(d.help("paste torch's output unmodified"));
         ValueKind::None
     }
@@ -262,8 +262,8 @@ impl FunctionLowerer<'_> {
     }
 
     /// Processes the comments up to a statement: `# File: …` is the origin of the statements after it.
-    fn comments_before(&mut self, at: usize) {
-        while let Some(c) = self.text.comments.get(self.comment).filter(|c| c.start < at) {
+    fn comments_before(&mut self, offset: usize) {
+        while let Some(c) = self.text.comments.get(self.comment).filter(|c| c.start < offset) {
             let text = &self.text.text[c.clone()];
             if text.contains("No stacktrace found") {
                 self.loc = None;
@@ -282,12 +282,12 @@ impl FunctionLowerer<'_> {
         };
         let text = without_colours(s);
         if let Some(size) = text.strip_prefix("Sym(").and_then(|t| t.strip_suffix(')')) {
-            let (mut value, found) = parse_value(self.text.file, size);
+            let (mut value, findings) = parse_value(self.text.file, size);
             value
                 .iter_mut()
                 .for_each(|v| spans::visit_value(v, &mut |s| *s = e.span));
             let kind = value
-                .filter(|_| !found.has_errors())
+                .filter(|_| !findings.has_errors())
                 .map(|v| TypeKind::Size(Box::new(v)));
             return Some(Type {
                 kind: kind.unwrap_or(TypeKind::Word("int".into())),
@@ -295,8 +295,8 @@ impl FunctionLowerer<'_> {
             });
         }
         let shape = &text[..text.find(']')? + 1];
-        let (ty, found) = parse_type(self.text.file, shape);
-        let mut ty = ty.filter(|_| !found.has_errors())?;
+        let (ty, findings) = parse_type(self.text.file, shape);
+        let mut ty = ty.filter(|_| !findings.has_errors())?;
         spans::visit_type(&mut ty, &mut |s| *s = e.span);
         Some(ty)
     }

@@ -49,20 +49,20 @@ mod grammar {
 /// Reads every piece of generated Python in `text`.
 pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> FoundItems<'a> {
     let regions = regions::find_regions(&text);
-    let mut found = FoundItems {
+    let mut items = FoundItems {
         graphs: vec![],
         errors: vec![],
         rest: text,
     };
     if regions.is_empty() {
-        return found;
+        return items;
     }
-    let mut rest = found.rest.as_bytes().to_vec();
+    let mut rest = items.rest.as_bytes().to_vec();
     let mut names = HashSet::new();
     for r in &regions {
         let mut reader = PythonReader {
             file,
-            text: &found.rest,
+            text: &items.rest,
             wrapped: vec![],
             comments: vec![],
             names: &mut names,
@@ -70,12 +70,12 @@ pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> FoundItems<'a> {
             errors: vec![],
         };
         reader.read_region(r);
-        found.graphs.extend(reader.graphs.into_iter().map(Item::Graph));
-        found.errors.append(&mut reader.errors);
+        items.graphs.extend(reader.graphs.into_iter().map(Item::Graph));
+        items.errors.append(&mut reader.errors);
         super::torch_text::blank_out(&mut rest[r.range.clone()]);
     }
-    found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
-    found
+    items.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
+    items
 }
 
 struct PythonReader<'a> {

@@ -64,9 +64,9 @@ pub(super) fn function_path(text: &str, wrapped: &[String]) -> String {
         return format!("builtins.{text}");
     }
     if wrapped.iter().any(|w| w == text)
-        && let Some(at) = text[1..].find('_').map(|i| i + 1)
+        && let Some(underscore) = text[1..].find('_').map(|i| i + 1)
     {
-        return format!("{}.{}", &text[..at], &text[at + 1..]);
+        return format!("{}.{}", &text[..underscore], &text[underscore + 1..]);
     }
     text.into()
 }
@@ -88,10 +88,10 @@ pub(super) fn annotation_text(e: &Expr) -> String {
             let base = annotation_text(base);
             if base == "typing.Union"
                 && let ExprKind::Tuple(items) = &inner.kind
-                && let [one, none] = &items[..]
+                && let [inner, none] = &items[..]
                 && matches!(annotation_text(none).as_str(), "NoneType" | "None")
             {
-                return format!("typing.Optional[{}]", annotation_text(one));
+                return format!("typing.Optional[{}]", annotation_text(inner));
             }
             format!("{base}[{}]", annotation_text(inner))
         }

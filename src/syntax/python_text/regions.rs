@@ -55,12 +55,12 @@ enum Prefix {
 /// The kind and length of a line's prefix.
 fn line_prefix(line: &str) -> (Prefix, usize) {
     let log = line.starts_with(['V', 'I', 'W', 'E', 'D']) && line[1..].starts_with(|c: char| c.is_ascii_digit());
-    if log && let Some(at) = line.rfind("[__") {
-        let rest = &line[at..];
+    if log && let Some(start) = line.rfind("[__") {
+        let rest = &line[start..];
         if let Some(close) = rest.find(']') {
-            let behind = at + close + 1;
-            let space = line[behind..].starts_with(' ') as usize;
-            return (Prefix::Log, behind + space);
+            let end = start + close + 1;
+            let space = line[end..].starts_with(' ') as usize;
+            return (Prefix::Log, end + space);
         }
     }
     if line.starts_with(">>> ") || line.starts_with("... ") {
@@ -95,18 +95,18 @@ fn region_kind(line: &str) -> Option<RegionKind> {
 }
 
 fn split_lines(text: &str) -> Vec<PythonLine<'_>> {
-    let mut at = 0;
+    let mut offset = 0;
     let mut out = vec![];
     for raw in text.split_inclusive('\n') {
         let line = raw.trim_end_matches(['\n', '\r']);
         let (prefix, skip) = line_prefix(line);
         out.push(PythonLine {
-            range: at + skip..at + line.len(),
+            range: offset + skip..offset + line.len(),
             text: &line[skip..],
-            start: at,
+            start: offset,
             prefix,
         });
-        at += raw.len();
+        offset += raw.len();
     }
     out
 }

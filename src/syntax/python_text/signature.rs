@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Converts the lines of a signature.
 pub(super) fn lower_specs(list: Vec<Spec>) -> Vec<ast::Spec> {
     let name = |i: super::tree::Ident| ast::Name::new(i.text, i.span);
-    let one = |s: Spec| {
+    let convert_spec = |s: Spec| {
         let field = |key: &str| s.fields.iter().find(|(k, _)| *k.text == *key).map(|(_, v)| v);
         ast::Spec {
             target: field("target").and_then(text_of),
@@ -20,7 +20,7 @@ pub(super) fn lower_specs(list: Vec<Spec>) -> Vec<ast::Spec> {
             kind: name(s.kind),
         }
     };
-    list.into_iter().map(one).collect()
+    list.into_iter().map(convert_spec).collect()
 }
 
 /// The ranges of sizes, as text: `s40` and `VR[2, int_oo]`.

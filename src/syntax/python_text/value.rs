@@ -152,14 +152,14 @@ impl FunctionLowerer<'_> {
     }
 
     fn device(&mut self, e: &Expr, positional: &[&Expr], args: &[Arg]) -> ValueKind {
-        let given = |name: &str| {
+        let keyword = |name: &str| {
             args.iter().find_map(|a| match a {
                 Arg::Keyword(k, v) if *k.text == *name => Some(v),
                 _ => None,
             })
         };
-        let kind = given("type").or(positional.first().copied());
-        let index = given("index").or(positional.get(1).copied());
+        let kind = keyword("type").or(positional.first().copied());
+        let index = keyword("index").or(positional.get(1).copied());
         match (kind.map(|k| &k.kind), index.map(|i| &i.kind)) {
             (Some(ExprKind::Str(t)), None) => ValueKind::Device(t.clone()),
             (Some(ExprKind::Str(t)), Some(ExprKind::Int(i))) => ValueKind::Device(format!("{t}:{i}").into()),

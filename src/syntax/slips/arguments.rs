@@ -35,8 +35,8 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs mistakes in arguments. Returns false if the next token is taken unchanged.
     pub(super) fn argument_slip(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        let (start, token, end) = &c.tokens[at];
+        let index = self.index;
+        let (start, token, end) = &c.tokens[index];
         let (start, end) = (*start, *end);
         let Some((before_end, before)) = self.out.last().map(|t| (t.2, t.1.clone())) else {
             return false;
@@ -49,16 +49,17 @@ impl<'s> Mender<'s, '_, '_> {
             let d = Diagnostic::new(Code::E0001, "two commas in a row")
                 .at(c.span(start, end), "a value is missing before this comma");
             self.report(d.fix(c.span(before_end, end), "", "remove one"));
-            self.at += 1;
+            self.index += 1;
             return true;
         }
-        let colon = matches!(c.token(at + 1), Some(Token::Colon)) && !matches!(c.token(at + 2), Some(Token::Colon));
+        let colon =
+            matches!(c.token(index + 1), Some(Token::Colon)) && !matches!(c.token(index + 2), Some(Token::Colon));
         let key = matches!(before, Token::LParen | Token::Comma) && inner == Some(Token::LParen);
         if colon && key && token.word().is_some() {
-            let colon = c.span(c.tokens[at + 1].0, c.tokens[at + 1].2);
+            let colon = c.span(c.tokens[index + 1].0, c.tokens[index + 1].2);
             let d =
                 Diagnostic::new(Code::E0001, "keyword arguments are written `name=value`").at(colon, "expected `=`");
-            let until = c.tokens.get(at + 2).map_or(colon.range().end, |t| t.0);
+            let until = c.tokens.get(index + 2).map_or(colon.range().end, |t| t.0);
             self.report(d.fix(c.span(end, until), "=", "write `=`"));
             self.take_token();
             self.replace(1, Token::Assign);
@@ -71,7 +72,7 @@ impl<'s> Mender<'s, '_, '_> {
         if begins && self.item == ItemContext::Graph && self.mend_nested() {
             return true;
         }
-        if matches!(token, Token::Node(_)) && before.ends_value() && !c.first_on_line(at) {
+        if matches!(token, Token::Node(_)) && before.ends_value() && !c.first_on_line(index) {
             let d = Diagnostic::new(Code::E0001, "missing comma").at(c.span(before_end, start), "expected `,` here");
             self.report(d.fix(c.span(before_end, before_end), ",", "add the comma"));
             self.insert(Token::Comma);
@@ -84,26 +85,26 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs an argument that is an expression on nodes.
     pub(super) fn mend_nested(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
+        let index = self.index;
         // Fast path: most arguments are a node or a literal before `,` or a bracket.
         let simple =
             |t: Option<&Token<'_>>| matches!(t, Some(Token::Comma | Token::RParen | Token::RBracket | Token::RBrace));
-        let Some(token) = c.token(at) else { return false };
-        let sign = c.gap_before(at).trim() == "~";
-        if !sign && simple(c.token(at + 1)) && c.gap_before(at + 1).trim().is_empty()
+        let Some(token) = c.token(index) else { return false };
+        let sign = c.gap_before(index).trim() == "~";
+        if !sign && simple(c.token(index + 1)) && c.gap_before(index + 1).trim().is_empty()
             || simple(Some(token))
             || matches!(token, Token::LBracket | Token::LBrace)
         {
             return false;
         }
-        let Some((value, next)) = expr::parse_expr(&c, at).filter(|(v, _)| matches!(v, SlipExpr::Call(..))) else {
+        let Some((value, next)) = expr::parse_expr(&c, index).filter(|(v, _)| matches!(v, SlipExpr::Call(..))) else {
             return false;
         };
         let ends = self.open.len() == 1 && (c.first_on_line(next) || c.token(next).is_none_or(|t| *t == Token::Loc));
         if !simple(c.token(next)) && !ends {
             return false;
         }
-        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let span = c.span(c.tokens[index].0, c.tokens[next - 1].2);
         let name = self.statement_name();
         let mut before = vec![];
         let mended = self.write_expr(name, &mut before, |out, fresh| value.write_value(out, fresh));
@@ -114,7 +115,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.lost.push((span.range().start, lost.into()));
         let end = c.tokens[next - 1].2;
         self.out.push((span.range().start, Token::Node(lost), end));
-        self.at = next;
+        self.index = next;
         self.retract_errors(span.range().start, end);
         true
     }

@@ -42,25 +42,25 @@ pub(in crate::syntax) fn pair_brackets<'s>(
         text,
         tokens: &tokens,
     };
-    let mut at = 0;
-    while at < tokens.len() {
-        if !begins_statement(&c, at) {
-            at += 1;
+    let mut index = 0;
+    while index < tokens.len() {
+        if !begins_statement(&c, index) {
+            index += 1;
             continue;
         }
-        let end = statement_end(&c, at);
-        if let Some(found) = find_repair(&c, at, end) {
+        let end = statement_end(&c, index);
+        if let Some(repair) = find_repair(&c, index, end) {
             // An unclosed string includes the brackets after it.
             let open_string = |d: &Diagnostic| {
                 let start = d.labels.first().map_or(0, |l| l.span.range().start);
-                d.code == Code::E0003 && start >= tokens[at].0 && tokens.get(end).is_none_or(|t| start < t.0)
+                d.code == Code::E0003 && start >= tokens[index].0 && tokens.get(end).is_none_or(|t| start < t.0)
             };
             if !errors.iter().any(open_string) {
-                errors.push(bracket_finding(&c, at, &found));
+                errors.push(bracket_finding(&c, index, &repair));
             }
-            edits.extend(found);
+            edits.extend(repair);
         }
-        at = end.max(at + 1);
+        index = end.max(index + 1);
     }
     match edits.is_empty() {
         true => tokens,
@@ -68,23 +68,23 @@ pub(in crate::syntax) fn pair_brackets<'s>(
     }
 }
 
-fn begins_statement(c: &Cursor<'_, '_>, at: usize) -> bool {
-    if !c.first_on_line(at) {
+fn begins_statement(c: &Cursor<'_, '_>, index: usize) -> bool {
+    if !c.first_on_line(index) {
         return false;
     }
-    match c.token(at) {
-        Some(Token::Node(_)) => matches!(c.token(at + 1), Some(Token::Assign | Token::Colon)),
-        Some(Token::Output) => !matches!(c.token(at + 1), Some(Token::Assign | Token::Colon | Token::Comma)),
+    match c.token(index) {
+        Some(Token::Node(_)) => matches!(c.token(index + 1), Some(Token::Assign | Token::Colon)),
+        Some(Token::Output) => !matches!(c.token(index + 1), Some(Token::Assign | Token::Colon | Token::Comma)),
         _ => false,
     }
 }
 
-/// The first token after the statement that begins at `at`.
-fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
-    let indent = c.line_indent(c.tokens[at].0).len();
+/// The first token after the statement that begins at `index`.
+fn statement_end(c: &Cursor<'_, '_>, index: usize) -> usize {
+    let indent = c.line_indent(c.tokens[index].0).len();
     let mut braces = 0usize;
-    for i in at..c.tokens.len() {
-        let new_line = i > at && c.first_on_line(i);
+    for i in index..c.tokens.len() {
+        let new_line = i > index && c.first_on_line(i);
         if new_line && begins_statement(c, i) {
             // A node at the start of a line can also be a dict key: `{%a: 1}`.
             let key = braces > 0 && matches!(c.token(i + 1), Some(Token::Colon));
@@ -114,14 +114,14 @@ fn closing_bracket(opener: &Token<'_>) -> Token<'static> {
 
 /// The fewest edits that balance the brackets of tokens `at..end`; `None` if they are balanced, or if too many edits
 /// are needed.
-fn find_repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<BracketEdit>> {
+fn find_repair(c: &Cursor<'_, '_>, index: usize, end: usize) -> Option<Vec<BracketEdit>> {
     let is_bracket = |t: &Token<'_>| {
         matches!(
             t,
             Token::LParen | Token::LBracket | Token::LBrace | Token::RParen | Token::RBracket | Token::RBrace
         )
     };
-    let brackets: Vec<usize> = (at..end).filter(|&i| is_bracket(&c.tokens[i].1)).collect();
+    let brackets: Vec<usize> = (index..end).filter(|&i| is_bracket(&c.tokens[i].1)).collect();
     // If the body ends on the line of the statement, the line has the body's bracket too. The parser balances these.
     let one_line = end == c.tokens.len() || !c.first_on_line(end);
     if brackets.len() > LONGEST || one_line && end != c.tokens.len() {
@@ -209,8 +209,8 @@ fn apply_edits<'s>(tokens: &[Spanned<'s>], edits: &[BracketEdit]) -> Vec<Spanned
         while let Some(edit) = next.next_if(|e| e.token_idx() == i) {
             match edit {
                 BracketEdit::Insert(_, t) => {
-                    let at = out.last().map_or(0, |t: &Spanned<'_>| t.2);
-                    out.push((at, t.clone(), at));
+                    let offset = out.last().map_or(0, |t: &Spanned<'_>| t.2);
+                    out.push((offset, t.clone(), offset));
                 }
                 BracketEdit::Replace(_, t) => token = token.map(|(a, _, b)| (a, t.clone(), b)),
                 BracketEdit::Delete(_) => token = None,
@@ -248,11 +248,11 @@ fn edited_text(c: &Cursor<'_, '_>, edits: &[BracketEdit], range: Range<usize>) -
 }
 
 /// The error for a statement's brackets.
-fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diagnostic {
+fn bracket_finding(c: &Cursor<'_, '_>, index: usize, edits: &[BracketEdit]) -> Diagnostic {
     let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
     let before = |i: usize| c.tokens[i - 1].2;
     let first = edits[0].token_idx();
-    let open = innermost_open(c, at, first);
+    let open = innermost_open(c, index, first);
     let d = match (&edits[0], open) {
         (BracketEdit::Delete(i), _) | (BracketEdit::Replace(i, _), None) | (BracketEdit::Insert(i, _), None) => {
             let i = (*i).min(c.tokens.len() - 1);
@@ -281,22 +281,22 @@ fn bracket_finding(c: &Cursor<'_, '_>, at: usize, edits: &[BracketEdit]) -> Diag
         Some(_) => c.tokens[last].2,
     };
     let (text, end) = edited_text(c, edits, start..end);
-    let what = if edits.len() == 1 {
+    let help = if edits.len() == 1 {
         "correct the brackets"
     } else {
         "the brackets may be meant this way"
     };
     let span = c.span(start, end);
     match edits.len() {
-        1 => d.fix(span, text, what),
-        _ => d.suggest(span, text, what),
+        1 => d.fix(span, text, help),
+        _ => d.suggest(span, text, help),
     }
 }
 
 /// The innermost bracket that is open before token `before`.
-fn innermost_open(c: &Cursor<'_, '_>, at: usize, before: usize) -> Option<usize> {
+fn innermost_open(c: &Cursor<'_, '_>, index: usize, before: usize) -> Option<usize> {
     let mut open: Vec<usize> = vec![];
-    for i in at..before.min(c.tokens.len()) {
+    for i in index..before.min(c.tokens.len()) {
         match &c.tokens[i].1 {
             Token::LParen | Token::LBracket | Token::LBrace => open.push(i),
             t if open.last().is_some_and(|&o| closing_bracket(&c.tokens[o].1) == *t) => drop(open.pop()),

@@ -85,22 +85,22 @@ fn infix_operator(sign: &str) -> Option<(&'static str, u8)> {
 /// The maximum nesting depth of an expression here.
 const DEEPEST: usize = 32;
 
-/// Parses the expression at token `at`. Returns it and the token after it.
-pub(super) fn parse_expr(c: &Cursor<'_, '_>, at: usize) -> Option<(SlipExpr, usize)> {
-    parse_binary(c, at, 0, 0)
+/// Parses the expression at token `index`. Returns it and the token after it.
+pub(super) fn parse_expr(c: &Cursor<'_, '_>, index: usize) -> Option<(SlipExpr, usize)> {
+    parse_binary(c, index, 0, 0)
 }
 
-fn parse_binary(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Option<(SlipExpr, usize)> {
+fn parse_binary(c: &Cursor<'_, '_>, index: usize, least: u8, depth: usize) -> Option<(SlipExpr, usize)> {
     if depth > DEEPEST {
         return None;
     }
-    let (mut left, mut next) = parse_unary(c, at, depth)?;
-    while let Some((sign, behind)) = operator_at(c, next) {
+    let (mut left, mut next) = parse_unary(c, index, depth)?;
+    while let Some((sign, operand)) = operator_at(c, next) {
         let Some((name, binds)) = infix_operator(sign).filter(|(_, b)| *b > least) else {
             break;
         };
         let least = if sign == "**" { binds - 1 } else { binds };
-        let (right, end) = parse_binary(c, behind, least, depth + 1)?;
+        let (right, end) = parse_binary(c, operand, least, depth + 1)?;
         left = match (&left, &right) {
             // FXIR has arithmetic on sizes, too.
             (SlipExpr::Plain(a), SlipExpr::Plain(b)) if !a.contains('%') && !b.contains('%') => {
@@ -116,30 +116,30 @@ fn parse_binary(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Optio
     Some((left, next))
 }
 
-/// The operator before token `at`, which may be one that FXIR lacks, and the token after it.
-fn operator_at<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
-    let gap = c.gap_before(at).trim();
-    if matches!(gap, "@" | "&" | "|" | "^") && !c.first_on_line(at) {
-        return Some((gap, at));
+/// The operator before token `index`, which may be one that FXIR lacks, and the token after it.
+fn operator_at<'t>(c: &Cursor<'t, '_>, index: usize) -> Option<(&'t str, usize)> {
+    let gap = c.gap_before(index).trim();
+    if matches!(gap, "@" | "&" | "|" | "^") && !c.first_on_line(index) {
+        return Some((gap, index));
     }
-    let (start, token, end) = c.tokens.get(at)?;
+    let (start, token, end) = c.tokens.get(index)?;
     let operator = token.is_operator() && !matches!(token, Token::In | Token::And | Token::Or | Token::Not);
     // `//` before a word begins a comment.
     let comment = *token == Token::SlashSlash
         && !matches!(
-            c.token(at + 1),
+            c.token(index + 1),
             Some(Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::LParen)
         );
-    (operator && !comment && gap.is_empty() && !c.first_on_line(at)).then(|| (c.slice(*start..*end), at + 1))
+    (operator && !comment && gap.is_empty() && !c.first_on_line(index)).then(|| (c.slice(*start..*end), index + 1))
 }
 
-fn parse_unary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
-    let name = match c.tokens.get(at)?.1 {
+fn parse_unary(c: &Cursor<'_, '_>, index: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    let name = match c.tokens.get(index)?.1 {
         Token::Minus => "neg",
-        _ if c.gap_before(at).trim() == "~" => "invert",
-        _ => return parse_postfix(c, at, depth),
+        _ if c.gap_before(index).trim() == "~" => "invert",
+        _ => return parse_postfix(c, index, depth),
     };
-    let (operand, next) = parse_binary(c, at + (name == "neg") as usize, 7, depth + 1)?;
+    let (operand, next) = parse_binary(c, index + (name == "neg") as usize, 7, depth + 1)?;
     let plain = match &operand {
         SlipExpr::Plain(text) if !text.contains('%') && name == "neg" => Some(format!("-{text}")),
         _ => None,
@@ -148,8 +148,8 @@ fn parse_unary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr,
     Some((plain.map_or_else(call, SlipExpr::Plain), next))
 }
 
-fn parse_postfix(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
-    let (mut value, mut next) = parse_primary(c, at, depth)?;
+fn parse_postfix(c: &Cursor<'_, '_>, first: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    let (mut value, mut next) = parse_primary(c, first, depth)?;
     loop {
         let Some((start, token, _)) = c.tokens.get(next) else {
             return Some((value, next));
@@ -194,31 +194,33 @@ fn is_literal_call(name: &str) -> bool {
     crate::syntax::actions::is_value_call(name) || crate::syntax::resolve::is_size_function(name)
 }
 
-fn parse_primary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+fn parse_primary(c: &Cursor<'_, '_>, index: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     if depth > DEEPEST
-        || !c.gap_before(at).trim().is_empty() && c.gap_before(at).trim() != "~" && !is_sign(c.gap_before(at).trim())
+        || !c.gap_before(index).trim().is_empty()
+            && c.gap_before(index).trim() != "~"
+            && !is_sign(c.gap_before(index).trim())
     {
         return None;
     }
-    let (start, token, end) = c.tokens.get(at)?;
+    let (start, token, end) = c.tokens.get(index)?;
     let text = c.slice(*start..*end);
     match token {
         Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::Imag(_) | Token::Str(_) | Token::Literal(_) => {
-            Some((SlipExpr::Plain(text.into()), at + 1))
+            Some((SlipExpr::Plain(text.into()), index + 1))
         }
         Token::Ident(_) | Token::Path(_) => {
-            let called = matches!(c.tokens.get(at + 1), Some((_, Token::LParen, _))) && is_adjacent(c, at + 1);
+            let called = matches!(c.tokens.get(index + 1), Some((_, Token::LParen, _))) && is_adjacent(c, index + 1);
             if !called {
-                return Some((SlipExpr::Plain(text.into()), at + 1));
+                return Some((SlipExpr::Plain(text.into()), index + 1));
             }
-            let (args, next) = parse_arguments(c, at + 2, depth + 1)?;
+            let (args, next) = parse_arguments(c, index + 2, depth + 1)?;
             if is_literal_call(text) {
                 return Some((SlipExpr::Plain(c.slice(*start..c.tokens[next - 1].2).into()), next));
             }
             Some((SlipExpr::Call(format!("call_function {text}"), args), next))
         }
         Token::LParen => {
-            let (items, next, comma) = parse_items(c, at + 1, &Token::RParen, depth + 1)?;
+            let (items, next, comma) = parse_items(c, index + 1, &Token::RParen, depth + 1)?;
             let grouped = items.len() == 1 && !comma;
             match grouped {
                 true => match items.into_iter().next()? {
@@ -229,7 +231,7 @@ fn parse_primary(c: &Cursor<'_, '_>, at: usize, depth: usize) -> Option<(SlipExp
             }
         }
         Token::LBracket => {
-            let (items, next, _) = parse_items(c, at + 1, &Token::RBracket, depth + 1)?;
+            let (items, next, _) = parse_items(c, index + 1, &Token::RBracket, depth + 1)?;
             Some((SlipExpr::Items("[", items, "]"), next))
         }
         _ => None,
@@ -243,22 +245,22 @@ fn is_sign(gap: &str) -> bool {
 /// Parses expressions up to `close`. Returns them, the token after `close`, and whether there was a comma.
 fn parse_items(
     c: &Cursor<'_, '_>,
-    mut at: usize,
+    mut index: usize,
     close: &Token<'_>,
     depth: usize,
 ) -> Option<(Vec<SlipExpr>, usize, bool)> {
     let (mut out, mut comma) = (vec![], false);
     loop {
-        if c.tokens.get(at)?.1 == *close {
-            return Some((out, at + 1, comma));
+        if c.tokens.get(index)?.1 == *close {
+            return Some((out, index + 1, comma));
         }
-        let (item, next) = parse_binary(c, at, 0, depth + 1)?;
+        let (item, next) = parse_binary(c, index, 0, depth + 1)?;
         out.push(item);
-        at = next;
-        if c.tokens.get(at)?.1 == Token::Comma {
+        index = next;
+        if c.tokens.get(index)?.1 == Token::Comma {
             comma = true;
-            at += 1;
-        } else if c.tokens[at].1 != *close {
+            index += 1;
+        } else if c.tokens[index].1 != *close {
             return None;
         }
     }
@@ -267,20 +269,20 @@ fn parse_items(
 type SlipArgs = Vec<(Option<String>, SlipExpr)>;
 
 /// Parses a call's arguments. Returns them and the token after the bracket.
-fn parse_arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipArgs, usize)> {
+fn parse_arguments(c: &Cursor<'_, '_>, mut index: usize, depth: usize) -> Option<(SlipArgs, usize)> {
     let mut out = vec![];
     loop {
-        let (start, token, end) = c.tokens.get(at)?;
+        let (start, token, end) = c.tokens.get(index)?;
         if *token == Token::RParen {
-            return Some((out, at + 1));
+            return Some((out, index + 1));
         }
-        let named = token.word().is_some() && matches!(c.tokens.get(at + 1), Some((_, Token::Assign, _)));
+        let named = token.word().is_some() && matches!(c.tokens.get(index + 1), Some((_, Token::Assign, _)));
         let key = named.then(|| c.slice(*start..*end).to_string());
-        let (value, next) = parse_binary(c, at + 2 * named as usize, 0, depth + 1)?;
+        let (value, next) = parse_binary(c, index + 2 * named as usize, 0, depth + 1)?;
         out.push((key, value));
-        at = next;
-        match c.tokens.get(at)?.1 {
-            Token::Comma => at += 1,
+        index = next;
+        match c.tokens.get(index)?.1 {
+            Token::Comma => index += 1,
             Token::RParen => {}
             _ => return None,
         }
@@ -288,61 +290,61 @@ fn parse_arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(S
 }
 
 /// Parses the content of a subscript. Returns it and the token after the bracket.
-fn parse_subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+fn parse_subscript(c: &Cursor<'_, '_>, mut index: usize, depth: usize) -> Option<(SlipExpr, usize)> {
     let (mut items, mut comma) = (vec![], false);
     loop {
-        let (item, next) = parse_index(c, at, depth)?;
+        let (item, next) = parse_index(c, index, depth)?;
         items.push(item);
-        at = next + 1;
+        index = next + 1;
         match c.tokens.get(next)?.1 {
             Token::Comma => comma = true,
             Token::RBracket => break,
             _ => return None,
         }
-        if c.tokens.get(at)?.1 == Token::RBracket {
-            at += 1;
+        if c.tokens.get(index)?.1 == Token::RBracket {
+            index += 1;
             break;
         }
     }
     match (items.len(), comma) {
-        (1, false) => Some((items.pop()?, at)),
-        _ => Some((SlipExpr::Items("(", items, ")"), at)),
+        (1, false) => Some((items.pop()?, index)),
+        _ => Some((SlipExpr::Items("(", items, ")"), index)),
     }
 }
 
 /// Parses one index: a value, `a:b:c`, or `...`.
-fn parse_index(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(SlipExpr, usize)> {
-    if c.slice(c.tokens.get(at)?.0..c.text.len()).starts_with("...") {
-        return Some((SlipExpr::Plain("Ellipsis".into()), at + 1));
+fn parse_index(c: &Cursor<'_, '_>, mut index: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    if c.slice(c.tokens.get(index)?.0..c.text.len()).starts_with("...") {
+        return Some((SlipExpr::Plain("Ellipsis".into()), index + 1));
     }
-    let ends = |at: usize| {
+    let ends = |index: usize| {
         matches!(
-            c.tokens.get(at),
+            c.tokens.get(index),
             Some((_, Token::Colon | Token::Comma | Token::RBracket, _))
         )
     };
     let mut parts: Vec<SlipExpr> = vec![];
     let mut colons = 0;
     loop {
-        if ends(at) {
+        if ends(index) {
             parts.push(SlipExpr::Plain("None".into()));
         } else {
-            let (value, next) = parse_binary(c, at, 0, depth + 1)?;
+            let (value, next) = parse_binary(c, index, 0, depth + 1)?;
             parts.push(value);
-            at = next;
+            index = next;
         }
-        match c.tokens.get(at)?.1 {
+        match c.tokens.get(index)?.1 {
             Token::Colon if colons < 2 => {
                 colons += 1;
-                at += 1;
+                index += 1;
             }
             _ => break,
         }
     }
     if colons == 0 {
-        return parts.pop().map(|v| (v, at));
+        return parts.pop().map(|v| (v, index));
     }
     let args = parts.into_iter().map(|v| v.write_value(&mut vec![], &mut String::new));
     let args: Vec<String> = args.collect();
-    Some((SlipExpr::Plain(format!("slice({})", args.join(", "))), at))
+    Some((SlipExpr::Plain(format!("slice({})", args.join(", "))), index))
 }

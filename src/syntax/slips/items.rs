@@ -40,12 +40,12 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs mistakes at the level of items. Returns false if the next token is taken unchanged.
     pub(super) fn item_slip(&mut self) -> bool {
         let c = self.c;
-        match c.tokens[self.at].1 {
-            Token::Ident(word) if c.first_on_line(self.at) => self.mend_misspelt(word) || self.skip_python(),
-            Token::Graph if c.first_on_line(self.at) => self.graph_parameters(),
-            Token::Module if c.first_on_line(self.at) => self.mend_module(),
-            Token::Const if c.first_on_line(self.at) => self.mend_constant(),
-            Token::Exact | Token::Fast if c.first_on_line(self.at) => self.rule_after_word(),
+        match c.tokens[self.index].1 {
+            Token::Ident(word) if c.first_on_line(self.index) => self.mend_misspelt(word) || self.skip_python(),
+            Token::Graph if c.first_on_line(self.index) => self.graph_parameters(),
+            Token::Module if c.first_on_line(self.index) => self.mend_module(),
+            Token::Const if c.first_on_line(self.index) => self.mend_constant(),
+            Token::Exact | Token::Fast if c.first_on_line(self.index) => self.rule_after_word(),
             Token::Minus if self.is_rule() => self.mend_arrow(),
             Token::Ident("if" | "when" | "iff") if self.is_rule() => self.mend_condition(),
             _ => false,
@@ -56,26 +56,26 @@ impl<'s> Mender<'s, '_, '_> {
         matches!(self.item, super::ItemContext::Rewrite | super::ItemContext::OneLine)
     }
 
-    fn is_label(&self, at: usize) -> bool {
+    fn is_label(&self, index: usize) -> bool {
         let label = |t: &Token<'_>| t.word().is_some() || matches!(t, Token::Path(_) | Token::Str(_));
-        self.c.token(at).is_some_and(label)
+        self.c.token(index).is_some_and(label)
     }
 
     /// `func main {`, `grpah main {`, `modul fc = …`.
     fn mend_misspelt(&mut self, word: &str) -> bool {
         let c = self.c;
-        let (start, _, end) = c.tokens[self.at];
-        if !self.is_label(self.at + 1) || c.first_on_line(self.at + 1) {
+        let (start, _, end) = c.tokens[self.index];
+        if !self.is_label(self.index + 1) || c.first_on_line(self.index + 1) {
             return false;
         }
-        let behind = c.token(self.at + 2);
-        let graph = GRAPHS.contains(&word) && matches!(behind, Some(Token::LBrace));
+        let after = c.token(self.index + 2);
+        let graph = GRAPHS.contains(&word) && matches!(after, Some(Token::LBrace));
         let declares = matches!(
-            behind,
+            after,
             Some(Token::LBrace | Token::Assign | Token::Colon | Token::LParen)
         );
         let near = nearest(word, KEYWORDS).filter(|_| declares);
-        let rule = RULES.contains(&word) && matches!(behind, Some(Token::LParen | Token::Colon));
+        let rule = RULES.contains(&word) && matches!(after, Some(Token::LParen | Token::Colon));
         let Some(meant) = near.or(graph.then_some("graph")).or(rule.then_some("rewrite")) else {
             return false;
         };
@@ -86,7 +86,7 @@ impl<'s> Mender<'s, '_, '_> {
     /// `exact rule name(…) {`, `fast rewrit name(…) {`.
     fn rule_after_word(&mut self) -> bool {
         let c = self.c;
-        let Some((start, Token::Ident(word), end)) = c.tokens.get(self.at + 1).cloned() else {
+        let Some((start, Token::Ident(word), end)) = c.tokens.get(self.index + 1).cloned() else {
             return false;
         };
         if !RULES.contains(&word) && nearest(word, ["rewrite"]).is_none() {
@@ -100,11 +100,11 @@ impl<'s> Mender<'s, '_, '_> {
     /// `} -> {` in a rule.
     fn mend_arrow(&mut self) -> bool {
         let c = self.c;
-        let arrow = matches!(c.token(self.at + 1), Some(Token::Greater)) && super::is_adjacent(&c, self.at + 1);
+        let arrow = matches!(c.token(self.index + 1), Some(Token::Greater)) && super::is_adjacent(&c, self.index + 1);
         if !arrow {
             return false;
         }
-        let span = c.span(c.tokens[self.at].0, c.tokens[self.at + 1].2);
+        let span = c.span(c.tokens[self.index].0, c.tokens[self.index + 1].2);
         let d = Diagnostic::new(Code::E0001, "`=>` must precede a rule's replacement").at(span, "");
         self.report(d.fix(span, "=>", "write `=>`"));
         self.replace(2, Token::FatArrow);
@@ -113,7 +113,7 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// `} if $a == 1` in a rule.
     fn mend_condition(&mut self) -> bool {
-        let (start, _, end) = self.c.tokens[self.at];
+        let (start, _, end) = self.c.tokens[self.index];
         let span = self.c.span(start, end);
         let d = Diagnostic::new(Code::E0001, "`where` must precede a rule's condition").at(span, "");
         self.report(d.fix(span, "where", "write `where`"));
@@ -139,16 +139,16 @@ impl<'s> Mender<'s, '_, '_> {
     /// `graph main(%x : f32[2]) {`: parameters are placeholders.
     fn graph_parameters(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        if !self.is_label(at + 1) || !matches!(c.token(at + 2), Some(Token::LParen)) {
+        let index = self.index;
+        if !self.is_label(index + 1) || !matches!(c.token(index + 2), Some(Token::LParen)) {
             return false;
         }
-        let close = (at + 3..c.tokens.len()).find(|&i| matches!(c.token(i), Some(Token::LBrace)));
+        let close = (index + 3..c.tokens.len()).find(|&i| matches!(c.token(i), Some(Token::LBrace)));
         let Some(brace) = close.filter(|&i| *c.token(i - 1).unwrap_or(&Token::Not) == Token::RParen) else {
             return false;
         };
-        let params = c.slice(c.tokens[at + 2].2..c.tokens[brace - 1].0);
-        let indent = format!("{}    ", c.line_indent(c.tokens[at].0));
+        let params = c.slice(c.tokens[index + 2].2..c.tokens[brace - 1].0);
+        let indent = format!("{}    ", c.line_indent(c.tokens[index].0));
         let mut text = " {".to_string();
         for p in split_params(params) {
             let name = p.split(':').next().unwrap_or("").trim().trim_start_matches('%');
@@ -158,32 +158,32 @@ impl<'s> Mender<'s, '_, '_> {
             text.push_str(&format!("\n{indent}%{name}{ty} = placeholder {name}"));
             self.lost.push((c.tokens[brace].2, name.into()));
         }
-        let span = c.span(c.tokens[at + 1].2, c.tokens[brace].2);
+        let span = c.span(c.tokens[index + 1].2, c.tokens[brace].2);
         let d = Diagnostic::new(
             Code::E0001,
             "a graph's parameters are declared as placeholders in its body",
         );
-        let d = d.at(c.span(c.tokens[at + 2].0, c.tokens[brace - 1].2), "");
+        let d = d.at(c.span(c.tokens[index + 2].0, c.tokens[brace - 1].2), "");
         self.report(d.fix(span, text, "write a placeholder statement for each"));
         self.take_token();
         self.take_token();
-        self.at = brace;
+        self.index = brace;
         true
     }
 
     /// `module act ReLU()`, `module act = ReLU`.
     fn mend_module(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        if !self.is_label(at + 1) || !(self.is_label(at + 2) || self.is_label(at + 3)) {
+        let index = self.index;
+        if !self.is_label(index + 1) || !(self.is_label(index + 2) || self.is_label(index + 3)) {
             return false;
         }
-        let mended = match c.token(at + 2) {
+        let mended = match c.token(index + 2) {
             Some(Token::Assign) => false,
-            _ if self.is_label(at + 2) && matches!(c.token(at + 3), Some(Token::LParen)) => {
-                let end = c.tokens[at + 1].2;
+            _ if self.is_label(index + 2) && matches!(c.token(index + 3), Some(Token::LParen)) => {
+                let end = c.tokens[index + 1].2;
                 let d = Diagnostic::new(Code::E0001, "missing `=`")
-                    .at(c.span(end, c.tokens[at + 2].0), "expected `=` here");
+                    .at(c.span(end, c.tokens[index + 2].0), "expected `=` here");
                 self.report(d.fix(c.span(end, end), " =", "write `=`"));
                 true
             }
@@ -196,7 +196,8 @@ impl<'s> Mender<'s, '_, '_> {
             false => self.take_token(),
         }
         self.take_token();
-        if !matches!(c.token(self.at), Some(Token::LParen)) && (c.first_on_line(self.at) || c.token(self.at).is_none())
+        if !matches!(c.token(self.index), Some(Token::LParen))
+            && (c.first_on_line(self.index) || c.token(self.index).is_none())
         {
             let end = self.out.last().map_or(0, |t| t.2);
             let span = c.span(end, end);
@@ -212,13 +213,13 @@ impl<'s> Mender<'s, '_, '_> {
     /// `const c = 0.5`, `const c f32[] = 0.5`.
     fn mend_constant(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        if !self.is_label(at + 1) {
+        let index = self.index;
+        if !self.is_label(index + 1) {
             return false;
         }
-        let end = c.tokens[at + 1].2;
+        let end = c.tokens[index + 1].2;
         let span = c.span(end, end);
-        let (what, text) = match (c.token(at + 2), c.token(at + 3)) {
+        let (title, text) = match (c.token(index + 2), c.token(index + 3)) {
             (Some(Token::Assign), Some(Token::Int(_))) => ("the constant's type is missing", " : i64[]"),
             (Some(Token::Assign), Some(Token::Float(_) | Token::Minus)) => {
                 ("the constant's type is missing", " : f32[]")
@@ -226,7 +227,7 @@ impl<'s> Mender<'s, '_, '_> {
             (Some(Token::Ident(_)), Some(Token::LBracket)) => ("missing `:`", " :"),
             _ => return false,
         };
-        let d = Diagnostic::new(Code::E0001, what).at(span, "expected `: TYPE` here");
+        let d = Diagnostic::new(Code::E0001, title).at(span, "expected `: TYPE` here");
         self.report(d.fix(span, text, "write the type after a colon"));
         self.take_token();
         self.take_token();

@@ -43,7 +43,7 @@ pub(super) fn mend<'s>(
             text,
             tokens: &tokens,
         },
-        at: 0,
+        index: 0,
         out: Vec::with_capacity(tokens.len() + 8),
         errors,
         lost: vec![],
@@ -55,7 +55,7 @@ pub(super) fn mend<'s>(
         names: None,
         defined: None,
     };
-    while m.at < tokens.len() {
+    while m.index < tokens.len() {
         m.mend_next();
     }
     let (mut tokens, lost) = (m.moved, m.lost);
@@ -72,10 +72,10 @@ pub(super) struct Cursor<'s, 't> {
 }
 
 impl<'s> Cursor<'s, '_> {
-    /// The text between token `at` and the one before it: spaces, comments, and unrecognised characters.
-    fn gap_before(&self, at: usize) -> &'s str {
-        let from = at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.2);
-        let to = self.tokens.get(at).map_or(self.text.len(), |t| t.0);
+    /// The text between token `index` and the one before it: spaces, comments, and unrecognised characters.
+    fn gap_before(&self, index: usize) -> &'s str {
+        let from = index.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.2);
+        let to = self.tokens.get(index).map_or(self.text.len(), |t| t.0);
         self.text.get(from..to).unwrap_or("")
     }
 
@@ -84,13 +84,13 @@ impl<'s> Cursor<'s, '_> {
         self.text.get(range).unwrap_or("")
     }
 
-    /// Whether token `at` is the first of its line.
-    fn first_on_line(&self, at: usize) -> bool {
-        at == 0 || self.gap_before(at).contains('\n')
+    /// Whether token `index` is the first of its line.
+    fn first_on_line(&self, index: usize) -> bool {
+        index == 0 || self.gap_before(index).contains('\n')
     }
 
-    fn token(&self, at: usize) -> Option<&Token<'s>> {
-        self.tokens.get(at).map(|t| &t.1)
+    fn token(&self, index: usize) -> Option<&Token<'s>> {
+        self.tokens.get(index).map(|t| &t.1)
     }
 
     fn span(&self, from: usize, to: usize) -> Span {
@@ -104,9 +104,9 @@ impl<'s> Cursor<'s, '_> {
             .map_or(self.text.len(), |i| byte + i)
     }
 
-    /// The first token that is not on the line of token `at`.
-    fn next_line(&self, at: usize) -> usize {
-        (at + 1..self.tokens.len())
+    /// The first token that is not on the line of token `index`.
+    fn next_line(&self, index: usize) -> usize {
+        (index + 1..self.tokens.len())
             .find(|&i| self.first_on_line(i))
             .unwrap_or(self.tokens.len())
     }
@@ -119,9 +119,9 @@ impl<'s> Cursor<'s, '_> {
     }
 }
 
-/// Whether there is no text between token `at` and the one before it.
-fn is_adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
-    at > 0 && c.gap_before(at).is_empty()
+/// Whether there is no text between token `index` and the one before it.
+fn is_adjacent(c: &Cursor<'_, '_>, index: usize) -> bool {
+    index > 0 && c.gap_before(index).is_empty()
 }
 
 /// The kind of the current item.
@@ -137,7 +137,7 @@ enum ItemContext {
 struct Mender<'s, 't, 'e> {
     c: Cursor<'s, 't>,
     /// The next token to look at.
-    at: usize,
+    index: usize,
     out: Vec<Spanned<'s>>,
     errors: &'e mut Vec<Diagnostic>,
     lost: Vec<(usize, Arc<str>)>,
@@ -158,7 +158,7 @@ struct Mender<'s, 't, 'e> {
 
 impl<'s> Mender<'s, '_, '_> {
     fn mend_next(&mut self) {
-        let Some((_, token, _)) = self.c.tokens.get(self.at) else {
+        let Some((_, token, _)) = self.c.tokens.get(self.index) else {
             return;
         };
         self.begin_line(token);
@@ -177,10 +177,10 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Ends unclosed brackets where a statement begins on a new line.
     fn begin_line(&mut self, token: &Token<'s>) {
-        if self.open.len() < 2 || self.item == ItemContext::OneLine || !self.c.first_on_line(self.at) {
+        if self.open.len() < 2 || self.item == ItemContext::OneLine || !self.c.first_on_line(self.index) {
             return;
         }
-        let defines = matches!(self.c.token(self.at + 1), Some(Token::Assign | Token::Colon));
+        let defines = matches!(self.c.token(self.index + 1), Some(Token::Assign | Token::Colon));
         let key = matches!(self.out.last(), Some((_, Token::LBrace | Token::Comma, _)));
         let statement = matches!(token, Token::Node(_)) && defines && !key;
         let output = *token == Token::Output && !defines && !key;
@@ -192,7 +192,7 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Copies the next token.
     fn take_token(&mut self) {
-        let Some(t) = self.c.tokens.get(self.at) else { return };
+        let Some(t) = self.c.tokens.get(self.index) else { return };
         match &t.1 {
             Token::Output => self.has_output = true,
             Token::LBrace if self.open.is_empty() => {
@@ -214,7 +214,7 @@ impl<'s> Mender<'s, '_, '_> {
             _ => {}
         }
         self.out.push(t.clone());
-        self.at += 1;
+        self.index += 1;
     }
 
     fn close(&mut self, opener: &Token<'_>) {
@@ -225,16 +225,16 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Appends a token that is not in the text.
     fn insert(&mut self, token: Token<'s>) {
-        let at = self.out.last().map_or(0, |t| t.2);
-        self.out.push((at, token, at));
+        let offset = self.out.last().map_or(0, |t| t.2);
+        self.out.push((offset, token, offset));
     }
 
     /// Replaces the next `n` tokens with `token`.
     fn replace(&mut self, n: usize, token: Token<'s>) {
-        let (start, end) = (self.c.tokens[self.at].0, self.c.tokens[self.at + n - 1].2);
+        let (start, end) = (self.c.tokens[self.index].0, self.c.tokens[self.index + n - 1].2);
         self.has_output |= token == Token::Output;
         self.out.push((start, token, end));
-        self.at += n;
+        self.index += n;
     }
 
     fn report(&mut self, d: Diagnostic) {
@@ -244,18 +244,18 @@ impl<'s> Mender<'s, '_, '_> {
     /// Removes the lexer's errors in a range.
     fn retract_errors(&mut self, start: usize, end: usize) {
         let inside = |d: &Diagnostic| {
-            let at = d.labels.first().map(|l| l.span.range());
+            let range = d.labels.first().map(|l| l.span.range());
             let lexical = matches!(d.code, Code::E0002 | Code::E0003 | Code::E0004 | Code::E0005);
-            lexical && at.is_some_and(|r| start <= r.start && r.end <= end)
+            lexical && range.is_some_and(|r| start <= r.start && r.end <= end)
         };
         self.errors.retain(|d| !inside(d));
     }
 
     /// Skips the tokens up to `byte`, and removes their errors.
     fn skip_to(&mut self, byte: usize) {
-        let start = self.c.tokens[self.at].0;
-        while self.c.tokens.get(self.at).is_some_and(|t| t.0 < byte) {
-            self.at += 1;
+        let start = self.c.tokens[self.index].0;
+        while self.c.tokens.get(self.index).is_some_and(|t| t.0 < byte) {
+            self.index += 1;
         }
         self.retract_errors(start, byte);
     }
@@ -296,11 +296,11 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// `// a comment`, `/* a comment */`.
     fn mend_comment(&mut self) -> bool {
-        let (start, token, _) = &self.c.tokens[self.at];
+        let (start, token, _) = &self.c.tokens[self.index];
         let start = *start;
         let slashes = *token == Token::SlashSlash;
         let block = *token == Token::Slash && self.c.slice(start..self.c.text.len()).starts_with("/*");
-        let placed = self.c.first_on_line(self.at) || self.in_body() && self.may_begin();
+        let placed = self.c.first_on_line(self.index) || self.in_body() && self.may_begin();
         let outside = self.open.is_empty() || self.in_body();
         if !outside || !placed || !(slashes || block) {
             return false;
@@ -333,11 +333,11 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// `0x10`, `0b11`, `1.5f`.
     fn mend_number(&mut self) -> bool {
-        let (start, token, _) = &self.c.tokens[self.at];
-        let Some((_, Token::Ident(tail), end)) = self.c.tokens.get(self.at + 1) else {
+        let (start, token, _) = &self.c.tokens[self.index];
+        let Some((_, Token::Ident(tail), end)) = self.c.tokens.get(self.index + 1) else {
             return false;
         };
-        if !is_adjacent(&self.c, self.at + 1) || !matches!(token, Token::Int(_) | Token::Float(_)) {
+        if !is_adjacent(&self.c, self.index + 1) || !matches!(token, Token::Int(_) | Token::Float(_)) {
             return false;
         }
         let radix = match (token, tail.get(..1)) {
@@ -356,11 +356,11 @@ impl<'s> Mender<'s, '_, '_> {
             }
             _ => return false,
         };
-        let what = match radix {
+        let label = match radix {
             10 => "FXIR numbers have no suffix",
             _ => "FXIR integers are decimal",
         };
-        let d = Diagnostic::new(Code::E0001, format!("`{written}` is not a valid number")).at(span, what);
+        let d = Diagnostic::new(Code::E0001, format!("`{written}` is not a valid number")).at(span, label);
         self.report(d.fix(span, shown, "write the number in this form"));
         self.replace(2, value);
         true

@@ -16,24 +16,24 @@ const GOES_ON: [&str; 4] = ["elif", "else", "except", "finally"];
 impl<'s> Mender<'s, '_, '_> {
     /// Skips a Python statement with everything indented below it.
     pub(super) fn skip_python(&mut self) -> bool {
-        let (start, token, end) = &self.c.tokens[self.at];
+        let (start, token, end) = &self.c.tokens[self.index];
         let (start, end) = (*start, *end);
         let Token::Ident(word) = token else { return false };
         let named = matches!(
-            self.c.token(self.at + 1),
+            self.c.token(self.index + 1),
             Some(Token::Assign | Token::Colon | Token::LBrace)
         );
         let colon_ends = matches!(*word, "else" | "try" | "finally");
-        if !WORDS.contains(word) || !self.c.first_on_line(self.at) || named && !colon_ends || !self.may_begin() {
+        if !WORDS.contains(word) || !self.c.first_on_line(self.index) || named && !colon_ends || !self.may_begin() {
             return false;
         }
-        let behind = self.block_end(start);
-        self.note_names(behind);
+        let block_end = self.block_end(start);
+        self.note_names(block_end);
         let whole_lines = self.c.span(
             start - self.c.line_indent(start).len(),
-            (behind + 1).min(self.c.text.len()),
+            (block_end + 1).min(self.c.text.len()),
         );
-        self.skip_to(behind);
+        self.skip_to(block_end);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` is Python, not FXIR"));
         let d = d.at(self.c.span(start, end), "graphs have no statement of this kind");
         let d = match *word {
@@ -54,9 +54,9 @@ impl<'s> Mender<'s, '_, '_> {
     fn block_end(&self, start: usize) -> usize {
         let indent = self.c.line_indent(start).len();
         let mut end = self.c.line_end(start);
-        let mut at = end;
-        while at < self.c.text.len() {
-            let from = at + 1;
+        let mut offset = end;
+        while offset < self.c.text.len() {
+            let from = offset + 1;
             let Some(line) = self.c.text.get(from..self.c.line_end(from.min(self.c.text.len()))) else {
                 break;
             };
@@ -70,14 +70,14 @@ impl<'s> Mender<'s, '_, '_> {
                 }
                 end = from + line.len();
             }
-            at = from + line.len();
+            offset = from + line.len();
         }
         end
     }
 
     /// Records the names that the tokens up to `byte` define.
     fn note_names(&mut self, byte: usize) {
-        let mut i = self.at;
+        let mut i = self.index;
         while let Some((start, token, _)) = self.c.tokens.get(i).filter(|t| t.0 < byte) {
             let defines = matches!(self.c.token(i + 1), Some(Token::Assign | Token::Colon));
             if let (Token::Node(n) | Token::Ident(n), true) = (token, defines) {

@@ -26,14 +26,14 @@ impl<'s> Mender<'s, '_, '_> {
     pub(super) fn statement_slip(&mut self) -> bool {
         let c = self.c;
         let after_assign = matches!(self.out.last(), Some((_, Token::Assign, _)));
-        match &c.tokens[self.at].1 {
+        match &c.tokens[self.index].1 {
             Token::Ident("return") if self.may_begin() => self.mend_return(),
             Token::Output if self.may_begin() => {
                 self.take_token();
                 self.mend_output();
             }
             Token::Module | Token::Const | Token::Param | Token::Buffer
-                if self.may_begin() && c.first_on_line(self.at) =>
+                if self.may_begin() && c.first_on_line(self.index) =>
             {
                 if self.has_output {
                     // The body is not closed. That is reported when its brackets are balanced.
@@ -43,7 +43,9 @@ impl<'s> Mender<'s, '_, '_> {
                 self.item_in_body();
             }
             Token::Ident(_) if self.skip_python() => {}
-            Token::Ident(_) if self.may_begin() && c.gap_before(self.at).contains(';') && !c.first_on_line(self.at) => {
+            Token::Ident(_)
+                if self.may_begin() && c.gap_before(self.index).contains(';') && !c.first_on_line(self.index) =>
+            {
                 self.semicolon_comment();
             }
             Token::Node(_) if self.may_begin() => self.mend_head(),
@@ -62,7 +64,7 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Replaces `return` by `output`.
     fn mend_return(&mut self) {
-        let (start, _, end) = self.c.tokens[self.at];
+        let (start, _, end) = self.c.tokens[self.index];
         let span = self.c.span(start, end);
         let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not `return`").at(span, "");
         self.report(d.fix(span, "output", "write `output`"));
@@ -73,18 +75,18 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs a declaration inside a body.
     fn item_in_body(&mut self) {
         let c = self.c;
-        let (start, _, end) = c.tokens[self.at];
-        let next = c.next_line(self.at);
-        self.moved.extend_from_slice(&c.tokens[self.at..next]);
+        let (start, _, end) = c.tokens[self.index];
+        let next = c.next_line(self.index);
+        self.moved.extend_from_slice(&c.tokens[self.index..next]);
         let word = c.slice(start..end);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` is not allowed in a graph")).at(c.span(start, end), "");
         self.report(d.help("declarations go outside graphs: move the line before `graph`"));
-        self.at = next;
+        self.index = next;
     }
 
     /// Repairs a comment that begins with a semicolon.
     fn semicolon_comment(&mut self) {
-        let start = self.c.tokens[self.at - 1].2 + self.c.gap_before(self.at).find(';').unwrap_or(0);
+        let start = self.c.tokens[self.index - 1].2 + self.c.gap_before(self.index).find(';').unwrap_or(0);
         self.retract_errors(start, start + 1);
         let line_end = self.c.line_end(start);
         self.skip_to(line_end);
@@ -96,27 +98,27 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs what follows `output`, which must be one value.
     fn mend_output(&mut self) {
         let c = self.c;
-        if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
-            let span = c.span(c.tokens[self.at - 1].2, *end);
+        if let Some((start, Token::Assign, end)) = c.tokens.get(self.index) {
+            let span = c.span(c.tokens[self.index - 1].2, *end);
             let d = Diagnostic::new(Code::E0001, "`output` takes its value without `=`");
             self.report(d.at(c.span(*start, *end), "").fix(span, "", "remove it"));
-            self.at += 1;
+            self.index += 1;
         }
         if self.item == ItemContext::Graph && self.mend_nested() {
             return;
         }
         let (end, several) = self.output_extent();
-        if !several || end == self.at {
+        if !several || end == self.index {
             return;
         }
-        let span = c.span(c.tokens[self.at].0, c.tokens[end - 1].2);
+        let span = c.span(c.tokens[self.index].0, c.tokens[end - 1].2);
         let text = c.slice(span.range());
         let d = Diagnostic::new(Code::E0001, "`output` takes one value; return several as a tuple")
             .at(span, "several values");
         self.report(d.fix(span, format!("({text})"), "write a tuple"));
         self.insert(Token::LParen);
         self.open.push(Token::LParen);
-        while self.at < end {
+        while self.index < end {
             if self.open.len() > 1 && self.argument_slip() {
                 continue;
             }
@@ -129,7 +131,7 @@ impl<'s> Mender<'s, '_, '_> {
     /// The token after the value of `output`, and whether there are several values.
     fn output_extent(&self) -> (usize, bool) {
         let c = self.c;
-        let (mut depth, mut i, mut several) = (0usize, self.at, false);
+        let (mut depth, mut i, mut several) = (0usize, self.index, false);
         while let Some(token) = c.token(i) {
             match token {
                 Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
@@ -138,7 +140,7 @@ impl<'s> Mender<'s, '_, '_> {
                 Token::Comma if depth == 0 => several = true,
                 _ => {}
             }
-            if depth == 0 && i > self.at && c.first_on_line(i) {
+            if depth == 0 && i > self.index && c.first_on_line(i) {
                 break;
             }
             i += 1;
@@ -149,30 +151,32 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs the head of a statement: `%y`, `%y : f32[2]` and `=`.
     fn mend_head(&mut self) {
         let c = self.c;
-        let at = self.at;
+        let index = self.index;
         let arrow = matches!(
-            (c.token(at + 1), c.token(at + 2)),
+            (c.token(index + 1), c.token(index + 2)),
             (Some(Token::Less), Some(Token::Minus))
-        ) && is_adjacent(&c, at + 2);
+        ) && is_adjacent(&c, index + 2);
         let walrus = matches!(
-            (c.token(at + 1), c.token(at + 2)),
+            (c.token(index + 1), c.token(index + 2)),
             (Some(Token::Colon), Some(Token::Assign))
-        ) && is_adjacent(&c, at + 2);
+        ) && is_adjacent(&c, index + 2);
         self.take_token();
         if arrow || walrus {
-            let span = c.span(c.tokens[at + 1].0, c.tokens[at + 2].2);
+            let span = c.span(c.tokens[index + 1].0, c.tokens[index + 2].2);
             let sign = c.slice(span.range());
             let d = Diagnostic::new(Code::E0001, format!("a statement uses `=`, not `{sign}`")).at(span, "");
             self.report(d.fix(span, "=", "write `=`"));
             self.replace(2, Token::Assign);
             return;
         }
-        let opcode =
-            c.token(self.at).is_some_and(|t| t.is_opcode() && *t != Token::Output) && !c.first_on_line(self.at);
+        let opcode = c
+            .token(self.index)
+            .is_some_and(|t| t.is_opcode() && *t != Token::Output)
+            && !c.first_on_line(self.index);
         if opcode {
-            let end = c.tokens[at].2;
-            let d =
-                Diagnostic::new(Code::E0001, "missing `=`").at(c.span(end, c.tokens[self.at].0), "expected `=` here");
+            let end = c.tokens[index].2;
+            let d = Diagnostic::new(Code::E0001, "missing `=`")
+                .at(c.span(end, c.tokens[self.index].0), "expected `=` here");
             self.report(d.fix(c.span(end, end), " =", "write `=`"));
             self.insert(Token::Assign);
         }
@@ -181,17 +185,17 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs the target of a call: `torch.relu`.
     fn mend_target(&mut self) {
         let c = self.c;
-        let Some((start, token, end)) = c.tokens.get(self.at) else {
+        let Some((start, token, end)) = c.tokens.get(self.index) else {
             return;
         };
         let span = c.span(*start, *end);
         match token {
-            Token::Node(name) if c.gap_before(self.at + 1) != "." && self.has_statement(name) => {
+            Token::Node(name) if c.gap_before(self.index + 1) != "." && self.has_statement(name) => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
                 self.report(d.help("call an op, a method or a module, and pass the node as an argument"));
-                return self.lose_statement(c.next_line(self.at));
+                return self.lose_statement(c.next_line(self.index));
             }
-            Token::Node(name) if c.gap_before(self.at + 1) != "." => {
+            Token::Node(name) if c.gap_before(self.index + 1) != "." => {
                 let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
                 self.report(d.fix(span, *name, "write the name without `%`"));
                 self.replace(1, Token::Ident(name));
@@ -228,7 +232,7 @@ impl<'s> Mender<'s, '_, '_> {
     /// `aten::relu`, `mylib::op.default`.
     fn mend_colons(&mut self) -> bool {
         let c = self.c;
-        let mut i = self.at + 1;
+        let mut i = self.index + 1;
         while let (Some(Token::Colon), Some(Token::Colon), Some(Token::Ident(_) | Token::Path(_))) =
             (c.token(i), c.token(i + 1), c.token(i + 2))
         {
@@ -237,31 +241,31 @@ impl<'s> Mender<'s, '_, '_> {
             }
             i += 3;
         }
-        if i == self.at + 1 {
+        if i == self.index + 1 {
             return false;
         }
-        let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
+        let span = c.span(c.tokens[self.index].0, c.tokens[i - 1].2);
         let name = c.slice(span.range()).replace("::", ".");
         let d = Diagnostic::new(Code::E0001, "a target is written with dots, not with `::`").at(span, "");
         self.report(d.fix(span, name.clone(), "use a dot"));
-        self.replace(i - self.at, Token::Str(name.into()));
+        self.replace(i - self.index, Token::Str(name.into()));
         true
     }
 
     /// `call_method %x.relu()`: the receiver is the first argument.
     fn mend_receiver(&mut self) {
         let c = self.c;
-        let at = self.at;
-        let Some((SlipExpr::Call(head, args), next)) = expr::parse_expr(&c, at) else {
+        let index = self.index;
+        let Some((SlipExpr::Call(head, args), next)) = expr::parse_expr(&c, index) else {
             return;
         };
-        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let span = c.span(c.tokens[index].0, c.tokens[next - 1].2);
         let d = Diagnostic::new(Code::E0001, "a method's receiver must be its first argument").at(span, "");
         let call = self.write_expr("receiver", &mut vec![], |out, fresh| {
             SlipExpr::Call(head.clone(), args).write_call(out, fresh)
         });
         let (opcode, call) = call.split_once(' ').unwrap_or(("", &call));
-        let d = match opcode == "call_method" && *c.token(at - 1).unwrap_or(&Token::Not) == Token::CallMethod {
+        let d = match opcode == "call_method" && *c.token(index - 1).unwrap_or(&Token::Not) == Token::CallMethod {
             true => d.fix(span, call, "move the node into the parentheses"),
             false => d.help(format!("write `{opcode} {call}`")),
         };
@@ -273,22 +277,22 @@ impl<'s> Mender<'s, '_, '_> {
     fn missing_brackets(&mut self) {
         let c = self.c;
         let value = matches!(
-            c.token(self.at),
+            c.token(self.index),
             Some(Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::LBracket)
         );
-        if !value || c.first_on_line(self.at) {
+        if !value || c.first_on_line(self.index) {
             return;
         }
-        let end = c.next_line(self.at);
-        let closes = (self.at..end).find(|&i| *c.token(i).unwrap_or(&Token::Not) == Token::RBrace);
+        let end = c.next_line(self.index);
+        let closes = (self.index..end).find(|&i| *c.token(i).unwrap_or(&Token::Not) == Token::RBrace);
         let end = closes.unwrap_or(end);
-        let args = c.span(c.tokens[self.at].0, c.tokens[end - 1].2);
-        let span = c.span(c.tokens[self.at - 1].2, args.range().end);
+        let args = c.span(c.tokens[self.index].0, c.tokens[end - 1].2);
+        let span = c.span(c.tokens[self.index - 1].2, args.range().end);
         let d = Diagnostic::new(Code::E0001, "a call's arguments must be in parentheses").at(args, "");
         self.report(d.fix(span, format!("({})", c.slice(args.range())), "add the parentheses"));
         self.insert(Token::LParen);
         self.open.push(Token::LParen);
-        while self.at < end {
+        while self.index < end {
             if !self.argument_slip() {
                 self.take_token();
             }
@@ -305,18 +309,18 @@ impl<'s> Mender<'s, '_, '_> {
     /// Repairs an opcode that is misspelt or has a hyphen.
     fn mend_opcode(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        let Token::Ident(word) = c.tokens[at].1 else {
+        let index = self.index;
+        let Token::Ident(word) = c.tokens[index].1 else {
             return false;
         };
         let hyphen = matches!(
-            (c.token(at + 1), c.token(at + 2)),
+            (c.token(index + 1), c.token(index + 2)),
             (Some(Token::Minus), Some(Token::Ident(_)))
-        ) && is_adjacent(&c, at + 1)
-            && is_adjacent(&c, at + 2);
+        ) && is_adjacent(&c, index + 1)
+            && is_adjacent(&c, index + 2);
         let n = if hyphen { 3 } else { 1 };
-        let span = c.span(c.tokens[at].0, c.tokens[at + n - 1].2);
-        let called = matches!(c.token(at + 1), Some(Token::LParen));
+        let span = c.span(c.tokens[index].0, c.tokens[index + n - 1].2);
+        let called = matches!(c.token(index + 1), Some(Token::LParen));
         let token = opcode_token(c.slice(span.range())).filter(|_| hyphen || !called && word != "output");
         let Some(token) = token else { return false };
         let right = token.text().unwrap_or_default();
@@ -334,14 +338,14 @@ impl<'s> Mender<'s, '_, '_> {
     /// Reports a Python expression, or a node's name, in place of a call.
     fn expression_statement(&mut self) -> bool {
         let c = self.c;
-        let at = self.at;
-        let Some((value, next)) = expr::parse_expr(&c, at) else {
+        let index = self.index;
+        let Some((value, next)) = expr::parse_expr(&c, index) else {
             return false;
         };
         if !self.is_expression_statement(&value, next) {
             return false;
         }
-        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let span = c.span(c.tokens[index].0, c.tokens[next - 1].2);
         let name = self.defined_name().unwrap_or("value");
         let d = match &value {
             SlipExpr::Call(..) => {
@@ -363,7 +367,7 @@ impl<'s> Mender<'s, '_, '_> {
     /// Whether the expression before token `next` is a whole statement that is not written as a call.
     fn is_expression_statement(&self, value: &SlipExpr, next: usize) -> bool {
         let c = self.c;
-        let first = &c.tokens[self.at].1;
+        let first = &c.tokens[self.index].1;
         let ends = c
             .token(next)
             .is_none_or(|t| matches!(t, Token::RBrace | Token::Loc | Token::SlashSlash))
@@ -385,10 +389,10 @@ impl<'s> Mender<'s, '_, '_> {
             .unwrap_or(self.out.len());
         let head = self.out[..from].iter().rposition(|t| matches!(t.1, Token::Node(_)));
         if let Some(i) = head
-            && let (at, Token::Node(name), _) = self.out[i].clone()
+            && let (offset, Token::Node(name), _) = self.out[i].clone()
         {
             self.out.truncate(i);
-            self.lost.push((at, name.into()));
+            self.lost.push((offset, name.into()));
         }
         let end = self.c.tokens.get(next).map_or(self.c.text.len(), |t| t.0);
         self.skip_to(end);

@@ -73,7 +73,7 @@ fn read_graph<'a>(r: &mut TorchReader<'a>, region: &GraphRegion) -> Graph {
         stmts.extend(read_statement(r, s.clone(), region.whole));
     }
     let span = r.span(region.range.start, region.range.end);
-    let end = |at: usize| r.span(at, at);
+    let end = |offset: usize| r.span(offset, offset);
     Graph {
         name: None,
         attribute: None,
@@ -172,11 +172,11 @@ fn read_statement<'a>(r: &mut TorchReader<'a>, range: Range<usize>, whole: bool)
     let range = range.start..range.start + r.text[range.clone()].trim_end().len();
     let line = &r.text[range.clone()];
     let indent = indent_len(line);
-    let at = range.start + indent;
+    let start = range.start + indent;
     let body = &line[indent..];
     let mut out = match body.strip_prefix("return") {
-        Some(_) => read_return(r, at..range.end)?,
-        None => read_node(r, at..range.end)?,
+        Some(_) => read_return(r, start..range.end)?,
+        None => read_node(r, start..range.end)?,
     };
     if let Some(t) = &mut out.torch {
         t.indent = if whole { "    " } else { &line[..indent] }.into();
@@ -243,12 +243,12 @@ fn read_node<'a>(r: &mut TorchReader<'a>, range: Range<usize>) -> Option<Stmt> {
 fn users_tag(before: &str) -> (&str, Option<UsersTag>) {
     for word in ["num_users", "#users", "users", "uses"] {
         let open = format!("[{word}=");
-        if let Some(at) = before.rfind(&open)
-            && let Some(digits) = before[at + open.len()..].strip_suffix(']')
+        if let Some(start) = before.rfind(&open)
+            && let Some(digits) = before[start + open.len()..].strip_suffix(']')
             && let Ok(count) = digits.parse()
         {
             let word = word.into();
-            return (&before[..at], Some(UsersTag { word, count }));
+            return (&before[..start], Some(UsersTag { word, count }));
         }
     }
     (before, None)
@@ -280,12 +280,12 @@ fn self_attr(r: &TorchReader<'_>, tail: Range<usize>) -> Op {
 fn read_placeholder<'a>(r: &mut TorchReader<'a>, tail: Range<usize>) -> Option<Op> {
     let text = &r.text[tail.clone()];
     let (target, default) = match text.find("](default=") {
-        Some(at) => {
-            let start = tail.start + at + "](default=".len();
+        Some(offset) => {
+            let start = tail.start + offset + "](default=".len();
             let Some(raw) = r.text[start..tail.end].strip_suffix(')') else {
                 return r.report_malformed(tail, "expected `)` after the default");
             };
-            (&text[..at], Some(r.read_default(start..start + raw.len())?))
+            (&text[..offset], Some(r.read_default(start..start + raw.len())?))
         }
         None => match text.strip_suffix(']') {
             Some(t) => (t, None),
@@ -331,10 +331,10 @@ fn read_call<'a>(r: &mut TorchReader<'a>, kind: CallKind, tail: Range<usize>) ->
 
 impl TorchReader<'_> {
     /// Reports that the text in `range` cannot be read.
-    fn report_malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
+    fn report_malformed<T>(&mut self, range: Range<usize>, reason: &str) -> Option<T> {
         let first = self.text[range.clone()].lines().next().map_or(0, str::len);
         let span = self.span(range.start, range.start + first);
-        let d = Diagnostic::new(Code::E0013, "invalid syntax for a graph printed by torch").at(span, why);
+        let d = Diagnostic::new(Code::E0013, "invalid syntax for a graph printed by torch").at(span, reason);
         self.errors
             .push(d.help("paste the complete, unmodified output of `print(gm.graph)`"));
         None

@@ -84,17 +84,17 @@ fn line_head(line: &str) -> LineHead {
 }
 
 fn split_lines(text: &str) -> Vec<PrintedLine<'_>> {
-    let mut at = 0;
+    let mut offset = 0;
     let mut out = vec![];
     for raw in text.split_inclusive('\n') {
         let line = raw.trim_end_matches(['\n', '\r']);
         out.push(PrintedLine {
-            range: at..at + line.len(),
+            range: offset..offset + line.len(),
             text: line,
             head: line_head(line),
             commented: line.trim_start().starts_with('#'),
         });
-        at += raw.len();
+        offset += raw.len();
     }
     out
 }

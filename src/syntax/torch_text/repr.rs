@@ -12,121 +12,121 @@ use std::ops::Range;
 impl TorchReader<'_> {
     /// Reads a value in the format of Python's repr, which must fill the range.
     pub(super) fn read_repr(&mut self, range: Range<usize>) -> Option<Value> {
-        let mut at = range.start;
-        let v = self.repr_value(&mut at, range.end)?;
-        if self.skip_space(at, range.end) != range.end {
+        let mut offset = range.start;
+        let v = self.repr_value(&mut offset, range.end)?;
+        if self.skip_space(offset, range.end) != range.end {
             return self.report_malformed(range, "not a Python value");
         }
         Some(v)
     }
 
-    fn skip_space(&self, mut at: usize, end: usize) -> usize {
-        while at < end && self.text[at..].starts_with([' ', '\n']) {
-            at += 1;
+    fn skip_space(&self, mut offset: usize, end: usize) -> usize {
+        while offset < end && self.text[offset..].starts_with([' ', '\n']) {
+            offset += 1;
         }
-        at
+        offset
     }
 
-    fn repr_value(&mut self, at: &mut usize, end: usize) -> Option<Value> {
+    fn repr_value(&mut self, offset: &mut usize, end: usize) -> Option<Value> {
         self.depth += 1;
         let out = if self.depth > MAX_DEPTH {
-            self.errors.push(too_deep(self.span(*at, *at + 1)));
+            self.errors.push(too_deep(self.span(*offset, *offset + 1)));
             None
         } else {
-            *at = self.skip_space(*at, end);
-            self.repr_within(at, end)
+            *offset = self.skip_space(*offset, end);
+            self.repr_within(offset, end)
         };
         self.depth -= 1;
         out
     }
 
-    fn repr_within(&mut self, at: &mut usize, end: usize) -> Option<Value> {
-        let start = *at;
+    fn repr_within(&mut self, offset: &mut usize, end: usize) -> Option<Value> {
+        let start = *offset;
         let text = &self.text[start..end];
         match text.chars().next() {
-            Some(q @ ('\'' | '"')) => self.read_quoted(at, end, q),
+            Some(q @ ('\'' | '"')) => self.read_quoted(offset, end, q),
             Some('<') => {
                 let len = angle_len(text).unwrap_or(0);
                 if len == 0 {
                     return self.report_malformed(start..end, "`<` is not closed");
                 }
-                *at += len;
-                Some(self.value_at(ValueKind::Opaque(text[..len].into()), &(start..*at)))
+                *offset += len;
+                Some(self.value_at(ValueKind::Opaque(text[..len].into()), &(start..*offset)))
             }
             Some('(') if complex_len(text).is_some() => {
-                *at += complex_len(text).unwrap_or(0);
-                let kind = parse_number(&self.text[start..*at])?;
-                Some(self.value_at(kind, &(start..*at)))
+                *offset += complex_len(text).unwrap_or(0);
+                let kind = parse_number(&self.text[start..*offset])?;
+                Some(self.value_at(kind, &(start..*offset)))
             }
-            Some('(') => self.repr_list(at, end, ')'),
-            Some('[') => self.repr_list(at, end, ']'),
-            Some('{') => self.repr_dict(at, end),
-            Some(_) => self.repr_word(at, end),
+            Some('(') => self.repr_list(offset, end, ')'),
+            Some('[') => self.repr_list(offset, end, ']'),
+            Some('{') => self.repr_dict(offset, end),
+            Some(_) => self.repr_word(offset, end),
             None => self.report_malformed(start..end, "expected a value"),
         }
     }
 
-    fn read_quoted(&mut self, at: &mut usize, end: usize, quote: char) -> Option<Value> {
-        let start = *at;
+    fn read_quoted(&mut self, offset: &mut usize, end: usize, quote: char) -> Option<Value> {
+        let start = *offset;
         let mut escaped = false;
         for (i, c) in self.text[start + 1..end].char_indices() {
             if c == quote && !escaped {
                 let body = &self.text[start + 1..start + 1 + i];
-                *at = start + i + 2;
+                *offset = start + i + 2;
                 let s = unescape(body, self.file, start + 1, &mut self.errors);
-                return Some(self.value_at(ValueKind::Str(s.into()), &(start..*at)));
+                return Some(self.value_at(ValueKind::Str(s.into()), &(start..*offset)));
             }
             escaped = c == '\\' && !escaped;
         }
         self.report_malformed(start..end, "the string is not closed")
     }
 
-    fn repr_list(&mut self, at: &mut usize, end: usize, close: char) -> Option<Value> {
-        let start = *at;
+    fn repr_list(&mut self, offset: &mut usize, end: usize, close: char) -> Option<Value> {
+        let start = *offset;
         let mut items = vec![];
         let mut comma = false;
-        *at += 1;
+        *offset += 1;
         loop {
-            *at = self.skip_space(*at, end);
-            if self.text[*at..end].starts_with(close) {
-                *at += 1;
+            *offset = self.skip_space(*offset, end);
+            if self.text[*offset..end].starts_with(close) {
+                *offset += 1;
                 break;
             }
             if !items.is_empty() && !comma {
                 return self.report_malformed(start..end, "expected `, ` or a closing bracket");
             }
-            items.push(self.repr_value(at, end)?);
-            comma = self.text[*at..end].starts_with(',');
-            *at += comma as usize;
+            items.push(self.repr_value(offset, end)?);
+            comma = self.text[*offset..end].starts_with(',');
+            *offset += comma as usize;
         }
         let kind = if close == ')' {
             ValueKind::Tuple(items)
         } else {
             ValueKind::List(items)
         };
-        Some(self.value_at(kind, &(start..*at)))
+        Some(self.value_at(kind, &(start..*offset)))
     }
 
-    fn repr_dict(&mut self, at: &mut usize, end: usize) -> Option<Value> {
-        let start = *at;
+    fn repr_dict(&mut self, offset: &mut usize, end: usize) -> Option<Value> {
+        let start = *offset;
         let mut entries = vec![];
-        *at += 1;
+        *offset += 1;
         loop {
-            *at = self.skip_space(*at, end);
-            if self.text[*at..end].starts_with('}') {
-                *at += 1;
-                return Some(self.value_at(ValueKind::Dict(entries), &(start..*at)));
+            *offset = self.skip_space(*offset, end);
+            if self.text[*offset..end].starts_with('}') {
+                *offset += 1;
+                return Some(self.value_at(ValueKind::Dict(entries), &(start..*offset)));
             }
-            let key = self.repr_value(at, end)?;
-            *at = self.skip_space(*at, end);
-            if !self.text[*at..end].starts_with(':') {
+            let key = self.repr_value(offset, end)?;
+            *offset = self.skip_space(*offset, end);
+            if !self.text[*offset..end].starts_with(':') {
                 return self.report_malformed(start..end, "expected `: ` after the key");
             }
-            *at += 1;
-            let value = self.repr_value(at, end)?;
+            *offset += 1;
+            let value = self.repr_value(offset, end)?;
             entries.push((key, value));
-            match self.text[*at..end].chars().next() {
-                Some(',') => *at += 1,
+            match self.text[*offset..end].chars().next() {
+                Some(',') => *offset += 1,
                 Some('}') => {}
                 _ => return self.report_malformed(start..end, "expected `, ` or `}`"),
             }
@@ -134,19 +134,19 @@ impl TorchReader<'_> {
     }
 
     /// A word: a literal, node, size, or call.
-    fn repr_word(&mut self, at: &mut usize, end: usize) -> Option<Value> {
-        let start = *at;
+    fn repr_word(&mut self, offset: &mut usize, end: usize) -> Option<Value> {
+        let start = *offset;
         let text = &self.text[start..end];
         let len = word_len(text);
         if len == 0 {
             return self.report_malformed(start..end, "not a Python value");
         }
         let word = &text[..len];
-        *at += len;
+        *offset += len;
         if text[len..].starts_with('(') {
-            return self.repr_call(at, end, start, word);
+            return self.repr_call(offset, end, start, word);
         }
-        let range = start..*at;
+        let range = start..*offset;
         let node = self.defined.contains(word) || self.headed.contains(word);
         if node && parse_constant(word).is_none() {
             return Some(self.value_at(ValueKind::Node(word.into()), &range));
@@ -159,13 +159,13 @@ impl TorchReader<'_> {
     }
 
     /// `slice(…)`, `range(…)`, `device(…)`, or an object, whose text is kept.
-    fn repr_call(&mut self, at: &mut usize, end: usize, start: usize, word: &str) -> Option<Value> {
-        let Some(len) = bracket_len(&self.text[*at..end]) else {
+    fn repr_call(&mut self, offset: &mut usize, end: usize, start: usize, word: &str) -> Option<Value> {
+        let Some(len) = bracket_len(&self.text[*offset..end]) else {
             return self.report_malformed(start..end, "the bracket is not closed");
         };
-        let inner = *at + 1..*at + len - 1;
-        *at += len;
-        let range = start..*at;
+        let inner = *offset + 1..*offset + len - 1;
+        *offset += len;
+        let range = start..*offset;
         if matches!(word, "slice" | "range") {
             let mut items = vec![];
             let mut pos = inner.start;
@@ -197,8 +197,8 @@ impl TorchReader<'_> {
             .split(|c: char| !is_ident(c))
             .find(|w| self.defined.contains(w) && parse_constant(w).is_none());
         if let Some(node) = hidden {
-            let why = format!("the node `{node}` inside `{word}(…)` is indistinguishable from plain text");
-            return self.report_malformed(range, &why);
+            let reason = format!("the node `{node}` inside `{word}(…)` is indistinguishable from plain text");
+            return self.report_malformed(range, &reason);
         }
         Some(self.value_at(ValueKind::Opaque(self.text[range.clone()].into()), &range))
     }

@@ -110,10 +110,10 @@ impl<'a> TorchReader<'a> {
     /// Reads `%a,%b` in a `return`: one node, or several as a tuple.
     pub(super) fn percent_list(&mut self, range: Range<usize>) -> Option<Value> {
         let mut out = vec![];
-        let mut at = range.start;
+        let mut start = range.start;
         for item in self.text[range.clone()].split(',') {
-            let r = at..at + item.len();
-            at = r.end + 1;
+            let r = start..start + item.len();
+            start = r.end + 1;
             match item.trim().strip_prefix('%').filter(|n| is_identifier(n)) {
                 Some(n) => out.push(self.value_at(ValueKind::Node(n.into()), &r)),
                 None => return self.report_malformed(range, "expected `%a` or `%a,%b`"),
@@ -175,8 +175,8 @@ impl<'a> TorchReader<'a> {
         if text.is_empty() {
             return Some(out);
         }
-        let one = tuple && out.is_empty() && text.ends_with(',');
-        let end = if one { range.end - 1 } else { range.end };
+        let single = tuple && out.is_empty() && text.ends_with(',');
+        let end = if single { range.end - 1 } else { range.end };
         out.push((range.start + start).min(end)..end);
         Some(out)
     }

@@ -50,14 +50,14 @@ impl ScriptLowerer<'_> {
         } else if name == "training" {
             self.bind(out, ValueKind::Bool(false), true);
         } else if &*out.ty.name == "Dict" && self.memos.contains(name.as_str()) {
-            let made = self.memo_dicts.get(&path).copied();
-            let id = made.unwrap_or_else(|| self.objects.add(Items::Dict(vec![])));
+            let known = self.memo_dicts.get(&path).copied();
+            let id = known.unwrap_or_else(|| self.objects.add(Items::Dict(vec![])));
             self.memo_dicts.insert(path, id);
             self.env.insert(out.name.clone(), BoundValue::Object(id));
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Dict" | "Optional" | "") {
-            let why =
+            let reason =
                 format!("the text does not contain the value of `{path}`; freeze the module with `torch.jit.freeze`");
-            self.report_unreadable(n, &why);
+            self.report_unreadable(n, &reason);
         } else {
             self.emit_attribute(n, out, path);
         }

@@ -105,8 +105,8 @@ impl ScriptLowerer<'_> {
 
     /// The binding of a name. An undefined name is reported and bound to `None`.
     fn lookup_bound(&mut self, v: &Typed) -> Option<BoundValue> {
-        let found = self.env.get(&v.name).cloned();
-        found.or_else(|| Some(BoundValue::Value(self.operand_value(v), false)))
+        let bound = self.env.get(&v.name).cloned();
+        bound.or_else(|| Some(BoundValue::Value(self.operand_value(v), false)))
     }
 
     /// An assertion: the block `raising` raises if the condition is not true. It determines the message.
@@ -164,7 +164,7 @@ impl ScriptLowerer<'_> {
         }
         let result = |t: &Turn| {
             let value = match &t.results[..] {
-                [one] => one.clone(),
+                [single] => single.clone(),
                 many => Value::new(ValueKind::Tuple(many.to_vec()), n.span),
             };
             make_stmt(None, None, Op::Output { value }, None, n.span)
@@ -173,20 +173,20 @@ impl ScriptLowerer<'_> {
         let captured = free_names(yes.stmts.iter().chain([&a]).chain(&no.stmts).chain([&b]), &[]);
         let then = self.graph_of("then", yes.stmts, vec![], &captured, a, n);
         let otherwise = self.graph_of("else", no.stmts, vec![], &captured, b, n);
-        let at = |kind| Value::new(kind, n.span);
-        let operands = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
+        let make_value = |kind| Value::new(kind, n.span);
+        let operands = captured.into_iter().map(|c| make_value(ValueKind::Node(c))).collect();
         let args = vec![
             self.truth_tensor(condition),
-            at(ValueKind::Graph(then)),
-            at(ValueKind::Graph(otherwise)),
-            at(ValueKind::Tuple(operands)),
+            make_value(ValueKind::Graph(then)),
+            make_value(ValueKind::Graph(otherwise)),
+            make_value(ValueKind::Tuple(operands)),
         ];
-        let wish = if let [one] = &outputs[..] { &*one.name } else { "" };
+        let wish = if let [single] = &outputs[..] { &*single.name } else { "" };
         let name = self.push_stmt(function_call("torch.cond", args, n.span), wish, "cond", None, n);
-        let result = at(ValueKind::Node(name.clone()));
+        let result = make_value(ValueKind::Node(name.clone()));
         match &outputs[..] {
             [] => {}
-            [one] => self.bind(one, result.kind, one.ty.is_number()),
+            [single] => self.bind(single, result.kind, single.ty.is_number()),
             many => self.emit_items(n, many, result),
         }
         outputs.iter().for_each(|o| self.note_maybe_none(o));

@@ -76,15 +76,15 @@ fn set_entry(v: &mut Vec<(Value, Value)>, key: &Value, x: &Value) -> Option<()> 
 
 /// Converts pairs to keys and values.
 pub(super) fn entries_from_pairs(items: &[Value]) -> Option<Vec<(Value, Value)>> {
-    let mut found = vec![];
+    let mut entries = vec![];
     for item in items {
         let (ValueKind::List(pair) | ValueKind::Tuple(pair)) = &item.kind else {
             return None;
         };
         let [key, x] = &pair[..] else { return None };
-        set_entry(&mut found, key, x)?;
+        set_entry(&mut entries, key, x)?;
     }
-    Some(found)
+    Some(entries)
 }
 
 fn find_entry(items: &[(Value, Value)], key: &Value) -> Option<usize> {

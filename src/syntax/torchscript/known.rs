@@ -88,7 +88,7 @@ impl ScriptLowerer<'_> {
 
     /// The result of `prim::isinstance`, if it is known.
     fn is_instance(&self, n: &Node, v: &ValueKind) -> Option<bool> {
-        let own = match v {
+        let class = match v {
             ValueKind::Int(_) => "int",
             ValueKind::Float(_) => "float",
             ValueKind::Bool(_) => "bool",
@@ -107,10 +107,10 @@ impl ScriptLowerer<'_> {
         let attr = n.attrs.iter().find(|a| &*a.name == "types")?;
         let mut known = true;
         for ty in attr.text.split(',') {
-            match (own, ty) {
+            match (class, ty) {
                 // The item types of lists are not distinguished.
                 ("list", "List") | ("", _) | ("tuple", "") => known = false,
-                _ if own == ty => return Some(true),
+                _ if class == ty => return Some(true),
                 _ => {}
             }
         }

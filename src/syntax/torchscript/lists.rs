@@ -35,13 +35,13 @@ impl ScriptLowerer<'_> {
         }
         let folded = items
             .into_iter()
-            .reduce(|found, item| self.emit_arithmetic(n, path, vec![found, item]));
+            .reduce(|sum, item| self.emit_arithmetic(n, path, vec![sum, item]));
         folded.or(empty.map(|kind| Value::new(kind, n.span)))
     }
 
     /// A runtime value as a list: sizes are tuples in the graph.
-    pub(super) fn as_list(&mut self, n: &Node, v: Value, wanted: bool) -> Value {
-        if !wanted || !matches!(v.kind, ValueKind::Node(_)) {
+    pub(super) fn as_list(&mut self, n: &Node, v: Value, convert: bool) -> Value {
+        if !convert || !matches!(v.kind, ValueKind::Node(_)) {
             return v;
         }
         let op = function_call("builtins.list", vec![v], n.span);
@@ -84,12 +84,12 @@ fn compare_literals(a: &ValueKind, b: &ValueKind) -> Option<Ordering> {
 
 /// The minimum or maximum of literals; the first of equal ones.
 pub(super) fn find_extreme<'v>(op: &str, mut values: impl Iterator<Item = &'v ValueKind>) -> Option<ValueKind> {
-    let wanted = if op == "min" { Ordering::Less } else { Ordering::Greater };
+    let better = if op == "min" { Ordering::Less } else { Ordering::Greater };
     let first = values.next()?;
-    let found = values.try_fold(first, |best, v| {
-        Some(if compare_literals(v, best)? == wanted { v } else { best })
+    let extreme = values.try_fold(first, |best, v| {
+        Some(if compare_literals(v, best)? == better { v } else { best })
     });
-    found.filter(|v| compare_literals(v, v).is_some()).cloned()
+    extreme.filter(|v| compare_literals(v, v).is_some()).cloned()
 }
 
 /// The list `0, 1, …` with `count` items.
@@ -146,8 +146,8 @@ pub(super) fn slice_list(items: &[Value], bounds: &[Value]) -> Option<Vec<Value>
 pub(super) fn repeat_list(items: &[Value], count: &ValueKind) -> Option<Vec<Value>> {
     let ValueKind::Int(count) = count else { return None };
     let count = usize::try_from((*count).max(0)).ok()?;
-    let made = items.len().checked_mul(count).filter(|m| *m <= MAX_MADE)?;
-    Some(items.iter().cycle().take(made).cloned().collect())
+    let len = items.len().checked_mul(count).filter(|m| *m <= MAX_MADE)?;
+    Some(items.iter().cycle().take(len).cloned().collect())
 }
 
 /// The index of a literal among literals, if it is certain.

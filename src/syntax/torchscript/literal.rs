@@ -50,10 +50,10 @@ pub(super) fn parse_literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Di
         .map(|t| (t, true))
         .or(within('(', ')').map(|t| (t, false)));
     if let Some((inner, list)) = items {
-        let of = Ty::named(if list { "" } else { "item" });
+        let item_type = Ty::named(if list { "" } else { "item" });
         let mut values = vec![];
         for item in split_items(inner)? {
-            values.push(Value::new(parse_literal(item, &of, span, errors)?, span));
+            values.push(Value::new(parse_literal(item, &item_type, span, errors)?, span));
         }
         return Some(if list {
             ValueKind::List(values)

@@ -101,7 +101,7 @@ fn calls_fused_layer(n: &Node) -> bool {
 
 /// A graph of statements, with the span `span`.
 pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Graph {
-    let end = |at: u32| Span::new(span.file, at as usize, at as usize);
+    let end = |offset: u32| Span::new(span.file, offset as usize, offset as usize);
     Graph {
         name,
         attribute: None,
@@ -285,11 +285,11 @@ impl ScriptLowerer<'_> {
             .find(|p| !p.starts_with(|c: char| c.is_ascii_digit()))
             .unwrap_or("call");
         match &n.outputs[..] {
-            [one] => {
+            [single] => {
                 // The type of a tensor that represents a Python number does not apply to the number.
-                let known = tensor_type(&one.ty, one.span).filter(|_| !number);
-                let name = self.push_stmt(op, &one.name, short, known, n);
-                self.bind(one, ValueKind::Node(name), number || one.ty.is_number());
+                let known = tensor_type(&single.ty, single.span).filter(|_| !number);
+                let name = self.push_stmt(op, &single.name, short, known, n);
+                self.bind(single, ValueKind::Node(name), number || single.ty.is_number());
             }
             _ => {
                 let name = self.push_stmt(op, "", short, None, n);
@@ -365,9 +365,9 @@ impl ScriptLowerer<'_> {
         unescape(body, attr.span.file, attr.span.start as usize, self.errors)
     }
 
-    pub(super) fn report_unreadable(&mut self, n: &Node, why: &str) {
+    pub(super) fn report_unreadable(&mut self, n: &Node, reason: &str) {
         let d = Diagnostic::new(Code::E0013, format!("`{}` is not supported", n.op));
-        self.errors.push(d.at(n.span, why));
+        self.errors.push(d.at(n.span, reason));
         for o in &n.outputs {
             self.bind(o, ValueKind::None, false);
         }

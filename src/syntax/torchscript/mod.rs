@@ -56,17 +56,17 @@ mod grammar {
 
 /// Reads every graph that TorchScript printed in `text`.
 pub fn read(file: FileId, text: &str) -> FoundItems<'_> {
-    let mut found = FoundItems {
+    let mut items = FoundItems {
         graphs: vec![],
         errors: vec![],
         rest: Cow::Borrowed(text),
     };
     if !text.contains("::") {
-        return found;
+        return items;
     }
     let regions = regions::find_regions(text);
     if regions.is_empty() {
-        return found;
+        return items;
     }
     let sequences = super::module_repr::find_sequences(text);
     let mut rest = text.as_bytes().to_vec();
@@ -82,13 +82,13 @@ pub fn read(file: FileId, text: &str) -> FoundItems<'_> {
             scripts += 1;
             typing::complete(&mut script);
             let graphs = lower::lower(&script, scripts, &sequences, &mut cx.errors);
-            found.graphs.extend(graphs.into_iter().map(Item::Graph));
+            items.graphs.extend(graphs.into_iter().map(Item::Graph));
         }
-        found.errors.append(&mut cx.errors);
+        items.errors.append(&mut cx.errors);
         super::torch_text::blank_out(&mut rest[range]);
     }
-    found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
-    found
+    items.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
+    items
 }
 
 fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
@@ -105,20 +105,20 @@ fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> 
         }
     }
     // Comments are kept only after a node.
-    let mut kept: Vec<(usize, Token<'_>, usize)> = vec![];
+    let mut out: Vec<(usize, Token<'_>, usize)> = vec![];
     for t in tokens {
         let behind_node = matches!(
-            kept.last(),
+            out.last(),
             Some((_, Token::RParen | Token::RBracket | Token::Constant(_), _))
         );
         if !matches!(t.1, Token::Place(_)) || behind_node {
-            kept.push(t);
+            out.push(t);
         }
     }
-    if too_deep(&kept, cx) {
+    if too_deep(&out, cx) {
         return None;
     }
-    match grammar::ScriptParser::new().parse(cx, kept) {
+    match grammar::ScriptParser::new().parse(cx, out) {
         Ok(script) => Some(script),
         Err(e) => {
             let d = unexpected_token(cx.file, e);
@@ -130,30 +130,30 @@ fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> 
 
 /// Reports text that is not a token. For dots that mark an omission, only the first is reported.
 fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
-    let at = cx.span(from, to);
+    let span = cx.span(from, to);
     if text[..from].ends_with('.') {
         return None;
     }
     if text[from..].starts_with("..") || text[from..].starts_with('…') {
         let d = Diagnostic::new(Code::E0013, "part of the graph is omitted");
-        return Some(d.at(at, "omitted here").help("paste the complete graph"));
+        return Some(d.at(span, "omitted here").help("paste the complete graph"));
     }
     let piece: String = text[from..to].chars().take(20).collect();
     let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{}`", piece.escape_debug()));
-    Some(d.at(at, "this does not occur in TorchScript's output"))
+    Some(d.at(span, "this does not occur in TorchScript's output"))
 }
 
 /// Reports blocks that nest too deeply.
 fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut Cx) -> bool {
     let mut depth = 0usize;
-    for (at, t, end) in tokens {
+    for (start, t, end) in tokens {
         match t {
             Token::Name(n) if n.starts_with("block") => depth += 1,
             Token::Arrow => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth > super::delimiters::MAX_DEPTH {
-            cx.errors.push(super::delimiters::too_deep(cx.span(*at, *end)));
+            cx.errors.push(super::delimiters::too_deep(cx.span(*start, *end)));
             return true;
         }
     }

@@ -99,8 +99,8 @@ impl ScriptLowerer<'_> {
     pub(super) fn lower_range(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         let [a, b, step] = values else { return false };
         if op == "__derive_index" {
-            let apart = self.emit_arithmetic(n, "operator.mul", vec![a.clone(), step.clone()]);
-            let number = self.emit_arithmetic(n, "operator.add", vec![b.clone(), apart]);
+            let distance = self.emit_arithmetic(n, "operator.mul", vec![a.clone(), step.clone()]);
+            let number = self.emit_arithmetic(n, "operator.add", vec![b.clone(), distance]);
             self.bind_all(n, number.kind, true);
             return true;
         }
@@ -110,8 +110,8 @@ impl ScriptLowerer<'_> {
             ValueKind::Int(s) if s < 0 && s > i64::MIN => (b, a, -s),
             _ => return false,
         };
-        let apart = self.emit_arithmetic(n, "operator.sub", vec![high.clone(), low.clone()]);
-        let above = self.emit_arithmetic(n, "operator.add", vec![apart, int(step - 1)]);
+        let distance = self.emit_arithmetic(n, "operator.sub", vec![high.clone(), low.clone()]);
+        let above = self.emit_arithmetic(n, "operator.add", vec![distance, int(step - 1)]);
         let turns = self.emit_arithmetic(n, "operator.floordiv", vec![above, int(step)]);
         match turns.kind {
             ValueKind::Int(turns) => self.bind_all(n, ValueKind::Int(turns.max(0)), true),
@@ -180,15 +180,15 @@ impl ScriptLowerer<'_> {
     }
 
     fn same_items(&mut self, n: &Node, a: Vec<Value>, b: Vec<Value>) -> Value {
-        let at = |kind| Value::new(kind, n.span);
+        let make_value = |kind| Value::new(kind, n.span);
         if a.len() != b.len() {
-            return at(ValueKind::Bool(false));
+            return make_value(ValueKind::Bool(false));
         }
         let mut all = None;
         for (a, b) in a.into_iter().zip(b) {
             let same = match eval_equal(&a.kind, &b.kind) {
                 Some(true) => continue,
-                Some(false) => return at(ValueKind::Bool(false)),
+                Some(false) => return make_value(ValueKind::Bool(false)),
                 None => self.emit_arithmetic(n, "operator.eq", vec![a, b]),
             };
             all = Some(match all {
@@ -196,7 +196,7 @@ impl ScriptLowerer<'_> {
                 Some(before) => self.emit_arithmetic(n, "operator.and_", vec![before, same]),
             });
         }
-        all.unwrap_or_else(|| at(ValueKind::Bool(true)))
+        all.unwrap_or_else(|| make_value(ValueKind::Bool(true)))
     }
 
     /// Lowers a branch that only replaces numbers in known lists: the items become `old + (new - old) * condition`.

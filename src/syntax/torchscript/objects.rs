@@ -75,18 +75,18 @@ impl Objects {
     }
 
     /// An item of a list with known length.
-    pub(super) fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
+    pub(super) fn item(&self, id: usize, index: &ValueKind) -> Option<Value> {
         match &self.all[id].items {
-            Items::List(v) => Some(v[resolve_index(at, v.len())?].clone()),
+            Items::List(v) => Some(v[resolve_index(index, v.len())?].clone()),
             _ => None,
         }
     }
 
     /// Replaces an item; `None` if the object cannot be mutated here.
-    pub(super) fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
+    pub(super) fn set_item(&mut self, id: usize, index: &ValueKind, item: Value) -> Option<()> {
         match self.items_mut(id)? {
             Items::List(v) => {
-                let i = resolve_index(at, v.len())?;
+                let i = resolve_index(index, v.len())?;
                 v[i] = item;
                 Some(())
             }
@@ -140,11 +140,11 @@ impl ScriptLowerer<'_> {
     /// Applies a node to a known list or dict. Returns false if the node is not such an operation.
     pub(super) fn on_object(&mut self, n: &Node) -> bool {
         let Some(first) = n.args.first() else {
-            let made = &*n.op == "aten::dict";
-            if made {
+            let is_dict = &*n.op == "aten::dict";
+            if is_dict {
                 self.bind_object(n, Items::Dict(vec![]));
             }
-            return made;
+            return is_dict;
         };
         let object = match self.env.get(&first.name) {
             Some(BoundValue::Object(id)) => Some(*id),
@@ -189,18 +189,18 @@ impl ScriptLowerer<'_> {
                 None => return false,
             },
             ("slice" | "mul" | "sorted", _) => {
-                let made = match op {
+                let result = match op {
                     "slice" => slice_list(&items, rest),
                     "mul" => rest.first().and_then(|count| repeat_list(&items, &count.kind)),
                     _ => sort_literals(&items),
                 };
-                match made {
+                match result {
                     Some(items) => self.bind_object(n, Items::List(items)),
                     None => return false,
                 }
             }
             ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| eval_contains(&items, v))) {
-                (_, Some(found)) => self.bind_all(n, ValueKind::Bool(found), true),
+                (_, Some(contains)) => self.bind_all(n, ValueKind::Bool(contains), true),
                 (Some(v), None) if items.len() <= MAX_COMPARED => self.any_equal(n, v, &items),
                 _ => return false,
             },
@@ -211,18 +211,18 @@ impl ScriptLowerer<'_> {
 
     /// Whether an unknown number equals one of the items: `v == a | v == b`.
     fn any_equal(&mut self, n: &Node, v: &Value, items: &[Value]) {
-        let mut found: Option<Value> = None;
+        let mut result: Option<Value> = None;
         for item in items {
             let op = function_call("operator.eq", vec![v.clone(), item.clone()], n.span);
             let mut same = Value::new(ValueKind::Node(self.push_stmt(op, "", "eq", None, n)), n.span);
-            if let Some(before) = found {
+            if let Some(before) = result {
                 let op = function_call("operator.or_", vec![before, same], n.span);
                 same = Value::new(ValueKind::Node(self.push_stmt(op, "", "or_", None, n)), n.span);
             }
-            found = Some(same);
+            result = Some(same);
         }
         let none = ValueKind::Bool(false);
-        self.bind_all(n, found.map_or(none, |v| v.kind), true);
+        self.bind_all(n, result.map_or(none, |v| v.kind), true);
     }
 
     pub(super) fn bind_item(&mut self, n: &Node, item: Value) {
@@ -245,9 +245,9 @@ impl ScriptLowerer<'_> {
             Some(Items::Dict(v)) => change_dict(v, op, &rest, update),
             Some(Items::Whole(_)) => None,
             None => {
-                let why =
+                let reason =
                     "a list or dict of the enclosing graph is changed in a block that runs an unknown number of times";
-                self.report_unreadable(n, why);
+                self.report_unreadable(n, reason);
                 return true;
             }
         };
@@ -266,7 +266,7 @@ impl ScriptLowerer<'_> {
 
 /// Applies `op` to a list, if its effect is known. Returns the item that it removes, if any.
 fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<Value>>) -> Option<Option<Value>> {
-    let at = |len: usize| rest.first().and_then(|i| resolve_index(&i.kind, len));
+    let index = |len: usize| rest.first().and_then(|i| resolve_index(&i.kind, len));
     match op {
         "append" => v.push(rest.first()?.clone()),
         "extend" | "add_" => v.extend(other?),
@@ -275,12 +275,12 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
         "pop" => {
             let i = match rest.is_empty() {
                 true => v.len().checked_sub(1),
-                false => at(v.len()),
+                false => index(v.len()),
             };
             return i.map(|i| Some(v.remove(i)));
         }
         "Delete" => {
-            v.remove(at(v.len())?);
+            v.remove(index(v.len())?);
         }
         "remove" => {
             v.remove(find_literal(v, rest.first()?)?);
@@ -294,11 +294,11 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
             }
         }
         "insert" => {
-            let (i, x) = (at(v.len() + 1)?, rest.get(1)?);
+            let (i, x) = (index(v.len() + 1)?, rest.get(1)?);
             v.insert(i, x.clone());
         }
         "_set_item" => {
-            let (i, x) = (at(v.len())?, rest.get(1)?);
+            let (i, x) = (index(v.len())?, rest.get(1)?);
             v[i] = x.clone();
         }
         _ => return None,

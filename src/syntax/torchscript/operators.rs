@@ -130,19 +130,21 @@ fn recurrent_args(mut values: Vec<Value>, span: Span, l: &mut ScriptLowerer<'_>)
         layers,
         _,
         _,
-        both,
+        bidirectional,
         ..,
     ] = &values[..]
     else {
         return values;
     };
-    let (Some(bias), Some(layers), Some(both)) = (int(bias), int(layers).filter(|l| *l <= 1024), int(both)) else {
+    let (Some(bias), Some(layers), Some(bidirectional)) =
+        (int(bias), int(layers).filter(|l| *l <= 1024), int(bidirectional))
+    else {
         return values;
     };
     let module = path.trim_end_matches("_flat_weights").to_string();
     let mut weights = vec![];
     for layer in 0..layers {
-        for end in ["", "_reverse"].iter().take(1 + both) {
+        for end in ["", "_reverse"].iter().take(1 + bidirectional) {
             for kind in ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
                 .iter()
                 .take(2 + 2 * bias)

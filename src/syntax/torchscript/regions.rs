@@ -6,16 +6,16 @@ use std::ops::Range;
 pub(super) fn find_regions(text: &str) -> Vec<Range<usize>> {
     let mut out = vec![];
     let mut open: Option<OpenScript> = None;
-    let mut at = 0;
+    let mut offset = 0;
     let mut lines = text.split_inclusive('\n').peekable();
     while let Some(raw) = lines.next() {
-        let (line, end) = (raw.trim(), at + raw.trim_end().len());
+        let (line, end) = (raw.trim(), offset + raw.trim_end().len());
         let next = lines.peek().map_or("", |l| l.trim());
         if begins_script(line, next) {
             out.extend(open.take().and_then(OpenScript::into_range));
-            open = Some(OpenScript::starting_at(at, line.ends_with('{')));
+            open = Some(OpenScript::starting_at(offset, line.ends_with('{')));
         } else if open.is_none() && is_statement(line) {
-            open = Some(OpenScript::starting_at(at, false));
+            open = Some(OpenScript::starting_at(offset, false));
         }
         if let Some(o) = &mut open {
             if line.contains("::") || line.starts_with("->") {
@@ -28,7 +28,7 @@ pub(super) fn find_regions(text: &str) -> Vec<Range<usize>> {
                 open = None;
             }
         }
-        at += raw.len();
+        offset += raw.len();
     }
     out.extend(open.and_then(OpenScript::into_range));
     // A graph without operators is one of torch.fx with parameters in its header.

@@ -45,12 +45,12 @@ impl ScriptLowerer<'_> {
 
     /// Lowers the read of a tensor's row by the iteration number. Returns false for any other node.
     pub(super) fn lower_row(&mut self, n: &Node) -> bool {
-        let at = match (&*n.op, &n.args[..]) {
+        let selected = match (&*n.op, &n.args[..]) {
             ("aten::select", [x, dim, i]) if self.is_zero(dim) => Some((x, i)),
             ("aten::__getitem__", [x, i]) => Some((x, i)),
             _ => None,
         };
-        let (Some((x, i)), Some(out)) = (at, n.outputs.first()) else {
+        let (Some((x, i)), Some(out)) = (selected, n.outputs.first()) else {
             return false;
         };
         let tensor = match self.env.get(&x.name) {
@@ -148,39 +148,39 @@ impl ScriptLowerer<'_> {
     ) {
         results.remove(0);
         results.extend(rows.collected.iter().map(|c| c.1.clone()));
-        let at = |kind| Value::new(kind, n.span);
+        let make_value = |kind| Value::new(kind, n.span);
         let mut along = vec![];
         for (tensor, _) in &rows.along {
-            let whole = at(ValueKind::Node(tensor.clone()));
+            let whole = make_value(ValueKind::Node(tensor.clone()));
             // The number of iterations is the row count of one tensor. Other tensors may have more rows.
             along.push(if tensor == first {
                 whole
             } else {
-                let zero = at(ValueKind::Int(0));
+                let zero = make_value(ValueKind::Int(0));
                 let op = function_call("torch.narrow", vec![whole, zero.clone(), zero, count.clone()], n.span);
-                at(ValueKind::Node(self.push_stmt(op, "", "narrow", None, n)))
+                make_value(ValueKind::Node(self.push_stmt(op, "", "narrow", None, n)))
             });
         }
         let mut inputs = inputs;
         inputs.extend(rows.along.iter().map(|a| a.1.clone()));
-        let output = at(ValueKind::List(results));
+        let output = make_value(ValueKind::List(results));
         let (name, captured) = self.emit_graph("rows", stmts, inputs, output, n);
         let start: Vec<Value> = carried.iter().map(|b| self.bound_value(b, n.span)).collect();
         let args = vec![
-            at(ValueKind::Graph(name)),
-            at(ValueKind::List(start)),
-            at(ValueKind::List(along)),
-            at(ValueKind::Tuple(captured)),
+            make_value(ValueKind::Graph(name)),
+            make_value(ValueKind::List(start)),
+            make_value(ValueKind::List(along)),
+            make_value(ValueKind::Tuple(captured)),
         ];
         let op = function_call("torch.ops.higher_order.scan", args, n.span);
-        let scan = at(ValueKind::Node(self.push_stmt(op, "", "scan", None, n)));
+        let scan = make_value(ValueKind::Node(self.push_stmt(op, "", "scan", None, n)));
         self.emit_items(n, &n.outputs.iter().collect::<Vec<_>>(), scan.clone());
         for (i, (list, _)) in rows.collected.iter().enumerate() {
-            let item = at(ValueKind::Int((carried.len() + i) as i64));
+            let item = make_value(ValueKind::Int((carried.len() + i) as i64));
             let op = function_call("operator.getitem", vec![scan.clone(), item], n.span);
-            let stacked = at(ValueKind::Node(self.push_stmt(op, "", "getitem", None, n)));
+            let stacked = make_value(ValueKind::Node(self.push_stmt(op, "", "getitem", None, n)));
             let op = function_call("torch.unbind", vec![stacked], n.span);
-            let items = at(ValueKind::Node(self.push_stmt(op, "", "unbind", None, n)));
+            let items = make_value(ValueKind::Node(self.push_stmt(op, "", "unbind", None, n)));
             self.objects.set_whole(*list, items);
         }
     }
@@ -201,7 +201,7 @@ impl ScriptLowerer<'_> {
     /// its inputs.
     pub(super) fn emit_graph(
         &mut self,
-        what: &str,
+        role: &str,
         body: Vec<Stmt>,
         inputs: Vec<Arc<str>>,
         result: Value,
@@ -209,7 +209,7 @@ impl ScriptLowerer<'_> {
     ) -> (Arc<str>, Vec<Value>) {
         let output = make_stmt(None, None, Op::Output { value: result }, None, n.span);
         let captured = free_names(body.iter().chain([&output]), &inputs);
-        let name = self.graph_of(what, body, inputs, &captured, output, n);
+        let name = self.graph_of(role, body, inputs, &captured, output, n);
         let values = captured.into_iter().map(|c| Value::new(ValueKind::Node(c), n.span));
         (name, values.collect())
     }
@@ -217,14 +217,14 @@ impl ScriptLowerer<'_> {
     /// Adds a graph with these inputs and returns its name.
     pub(super) fn graph_of(
         &mut self,
-        what: &str,
+        role: &str,
         body: Vec<Stmt>,
         inputs: Vec<Arc<str>>,
         captured: &[Arc<str>],
         output: Stmt,
         n: &Node,
     ) -> Arc<str> {
-        let name: Arc<str> = format!("{what}_{}_{}", self.number, self.graphs.len() + 1).into();
+        let name: Arc<str> = format!("{role}_{}_{}", self.number, self.graphs.len() + 1).into();
         let mut stmts: Vec<_> = inputs
             .iter()
             .chain(captured)

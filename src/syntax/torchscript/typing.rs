@@ -86,9 +86,9 @@ impl Typing {
     }
 
     /// The first parameter is the module if it is called `self` and is not an operand of any computation.
-    fn infer_input(&self, at: usize, name: &Arc<str>) -> Ty {
+    fn infer_input(&self, index: usize, name: &Arc<str>) -> Ty {
         let is_self = &**name == "self" || name.starts_with("self.");
-        let module = self.modules.contains(name) || at == 0 && is_self && !self.used.contains(name);
+        let module = self.modules.contains(name) || index == 0 && is_self && !self.used.contains(name);
         Ty::named(if module { "__torch__.Module" } else { "Tensor" })
     }
 

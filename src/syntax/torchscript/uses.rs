@@ -33,18 +33,18 @@ pub(super) fn visit_uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
 
 /// The names that statements use but do not define, in order of first use.
 pub(super) fn free_names<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
-    let own: HashSet<&Arc<str>> = stmts
+    let defined: HashSet<&Arc<str>> = stmts
         .clone()
         .filter_map(|s| s.name.as_ref().map(|n| &n.text))
         .chain(inputs)
         .collect();
-    let mut found = IndexSet::new();
+    let mut free = IndexSet::new();
     for s in stmts {
         visit_uses(s, &mut |n| {
-            if !own.contains(n) {
-                found.insert(n.clone());
+            if !defined.contains(n) {
+                free.insert(n.clone());
             }
         });
     }
-    found.into_iter().collect()
+    free.into_iter().collect()
 }

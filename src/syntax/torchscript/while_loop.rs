@@ -31,9 +31,9 @@ impl Carried {
 
 impl ScriptLowerer<'_> {
     pub(super) fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[BoundValue]) {
-        let at = |kind| Value::new(kind, n.span);
+        let make_value = |kind| Value::new(kind, n.span);
         let index: Arc<str> = self.node_name("", "turn");
-        let mut turn = self.lower_turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
+        let mut turn = self.lower_turn(body, Some(make_value(ValueKind::Node(index.clone()))), carried);
         let goes_on = self.truth_tensor(turn.results.remove(0));
         let counted = !matches!(count.kind, ValueKind::Int(i64::MAX));
         let reads = free_names(turn.stmts.iter(), &turn.inputs).contains(&index);
@@ -41,9 +41,9 @@ impl ScriptLowerer<'_> {
             (&start.kind, &goes_on.kind),
             (ValueKind::Bool(true), ValueKind::Bool(true))
         );
-        let mut own = Carried::default();
+        let mut loop_state = Carried::default();
         if counted || reads {
-            self.carry_index(n, &index, reads, &mut turn, &mut own);
+            self.carry_index(n, &index, reads, &mut turn, &mut loop_state);
         }
         let flag = self.node_name("", "more");
         if !always {
@@ -52,20 +52,22 @@ impl ScriptLowerer<'_> {
                 (ValueKind::Bool(_), true) => self.emit_scalar(start.kind.clone(), n),
                 _ => self.truth_tensor(start),
             };
-            own.push(flag.clone(), first, goes_on);
+            loop_state.push(flag.clone(), first, goes_on);
         }
         let count = counted.then_some((&index, &count));
         let (test, result) = self.emit_loop_condition(count, (!always).then_some(&flag), n);
-        let before = own.inputs.len();
-        own.inputs.extend(turn.inputs);
-        own.next.extend(turn.results);
-        own.first.extend(carried.iter().map(|b| self.bound_value(b, n.span)));
-        let name = self.push_loop(n, own, (test, result), turn.stmts);
+        let before = loop_state.inputs.len();
+        loop_state.inputs.extend(turn.inputs);
+        loop_state.next.extend(turn.results);
+        loop_state
+            .first
+            .extend(carried.iter().map(|b| self.bound_value(b, n.span)));
+        let name = self.push_loop(n, loop_state, (test, result), turn.stmts);
         for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
-            let item = at(ValueKind::Int((before + i) as i64));
+            let item = make_value(ValueKind::Int((before + i) as i64));
             let op = function_call(
                 "operator.getitem",
-                vec![at(ValueKind::Node(name.clone())), item],
+                vec![make_value(ValueKind::Node(name.clone())), item],
                 o.span,
             );
             let item = self.push_stmt(op, &o.name, "getitem", None, n);
@@ -75,37 +77,41 @@ impl ScriptLowerer<'_> {
     }
 
     /// Carries the iteration number, which starts at 0.
-    fn carry_index(&mut self, n: &Node, index: &Arc<str>, reads: bool, turn: &mut Turn, own: &mut Carried) {
-        let at = |kind| Value::new(kind, n.span);
-        let one = at(ValueKind::Int(1));
-        let add = function_call("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
+    fn carry_index(&mut self, n: &Node, index: &Arc<str>, reads: bool, turn: &mut Turn, loop_state: &mut Carried) {
+        let make_value = |kind| Value::new(kind, n.span);
+        let one = make_value(ValueKind::Int(1));
+        let add = function_call(
+            "operator.add",
+            vec![make_value(ValueKind::Node(index.clone())), one],
+            n.span,
+        );
         let name = self.node_name("", "next_turn");
         let named = Name::new(name.clone(), n.span);
         turn.stmts.push(make_stmt(Some(named), None, add, None, n.span));
         // A Python number if the body needs one. Otherwise a tensor, because that is compiled.
         let first = match reads {
-            true => at(ValueKind::Int(0)),
+            true => make_value(ValueKind::Int(0)),
             false => self.emit_scalar(ValueKind::Int(0), n),
         };
-        own.push(index.clone(), first, at(ValueKind::Node(name)));
+        loop_state.push(index.clone(), first, make_value(ValueKind::Node(name)));
     }
 
     /// Emits the call of `torch.while_loop`, with graphs for the condition and the body.
-    fn push_loop(&mut self, n: &Node, own: Carried, test: (Vec<Stmt>, Value), body: Vec<Stmt>) -> Arc<str> {
-        let at = |kind| Value::new(kind, n.span);
-        let Carried { inputs, first, next } = own;
+    fn push_loop(&mut self, n: &Node, loop_state: Carried, test: (Vec<Stmt>, Value), body: Vec<Stmt>) -> Arc<str> {
+        let make_value = |kind| Value::new(kind, n.span);
+        let Carried { inputs, first, next } = loop_state;
         let (test, result) = test;
-        let [a, b] =
-            [result, at(ValueKind::Tuple(next))].map(|value| make_stmt(None, None, Op::Output { value }, None, n.span));
+        let [a, b] = [result, make_value(ValueKind::Tuple(next))]
+            .map(|value| make_stmt(None, None, Op::Output { value }, None, n.span));
         let captured = free_names(test.iter().chain([&a]).chain(&body).chain([&b]), &inputs);
         let test = self.graph_of("test", test, inputs.clone(), &captured, a, n);
         let body = self.graph_of("body", body, inputs, &captured, b, n);
-        let extra = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
+        let extra = captured.into_iter().map(|c| make_value(ValueKind::Node(c))).collect();
         let args = vec![
-            at(ValueKind::Graph(test)),
-            at(ValueKind::Graph(body)),
-            at(ValueKind::Tuple(first)),
-            at(ValueKind::Tuple(extra)),
+            make_value(ValueKind::Graph(test)),
+            make_value(ValueKind::Graph(body)),
+            make_value(ValueKind::Tuple(first)),
+            make_value(ValueKind::Tuple(extra)),
         ];
         self.push_stmt(
             function_call("torch.while_loop", args, n.span),
@@ -119,14 +125,14 @@ impl ScriptLowerer<'_> {
     /// Whether a condition was converted from a tensor. That tensor then replaces the bool, which `truths` maps to it.
     fn is_tensor(&self, v: &Value, turn: &Turn) -> bool {
         let ValueKind::Node(name) = &v.kind else { return false };
-        let made = turn
+        let statement = turn
             .stmts
             .iter()
             .find(|s| s.name.as_ref().is_some_and(|n| n.text == *name));
         self.truths
             .values()
             .any(|t| matches!(&t.kind, ValueKind::Node(n) if n == name))
-            && made.is_some()
+            && statement.is_some()
     }
 
     /// Emits a tensor of no dimensions.
@@ -143,7 +149,7 @@ impl ScriptLowerer<'_> {
         flag: Option<&Arc<str>>,
         n: &Node,
     ) -> (Vec<Stmt>, Value) {
-        let at = |kind| Value::new(kind, n.span);
+        let make_value = |kind| Value::new(kind, n.span);
         let mut stmts = vec![];
         let mut add = |l: &mut Self, path: &str, args: Vec<Value>| {
             let name = l.node_name("", path.rsplit('.').next().unwrap_or(path));
@@ -155,10 +161,16 @@ impl ScriptLowerer<'_> {
                 None,
                 n.span,
             ));
-            at(ValueKind::Node(name))
+            make_value(ValueKind::Node(name))
         };
-        let below = count.map(|(i, c)| add(self, "operator.lt", vec![at(ValueKind::Node(i.clone())), c.clone()]));
-        let flag = flag.map(|f| at(ValueKind::Node(f.clone())));
+        let below = count.map(|(i, c)| {
+            add(
+                self,
+                "operator.lt",
+                vec![make_value(ValueKind::Node(i.clone())), c.clone()],
+            )
+        });
+        let flag = flag.map(|f| make_value(ValueKind::Node(f.clone())));
         let result = match (below, flag) {
             (Some(a), Some(b)) => add(self, "operator.and_", vec![a, b]),
             (Some(v), None) | (None, Some(v)) => v,

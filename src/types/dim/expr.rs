@@ -167,7 +167,7 @@ impl SizeExpr {
     /// A sum or product extended by one more operand.
     fn join_operand(&self, f: SizeFn, other: &SizeExpr) -> SizeExpr {
         let mut args = match self {
-            SizeExpr::Call(own, args) if *own == f => args.to_vec(),
+            SizeExpr::Call(function, args) if *function == f => args.to_vec(),
             x => vec![x.clone()],
         };
         args.push(other.clone());

@@ -134,8 +134,8 @@ impl SizeFn {
 
     /// Whether it takes `count` operands.
     pub(super) fn takes_count(self, count: usize) -> bool {
-        let wanted = self.table_row().3;
-        count == wanted || wanted == 0 && count > 0
+        let arity = self.table_row().3;
+        count == arity || arity == 0 && count > 0
     }
 
     /// Whether it returns an integer; `of_ints` tells whether its operands are integers.

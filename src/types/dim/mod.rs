@@ -235,8 +235,8 @@ impl Dim {
         let mut out = Terms::new();
         for (mut f, c) in self.to_terms() {
             for a in &df {
-                let at = f.iter().position(|x| x == a)?;
-                f.remove(at);
+                let position = f.iter().position(|x| x == a)?;
+                f.remove(position);
             }
             if dc == 0 || c.checked_rem(dc)? != 0 {
                 return None;
@@ -329,10 +329,10 @@ fn multiply_terms(a: &Terms, b: &Terms) -> Option<Terms> {
 /// first. The caller records both cases as guards.
 pub fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
     let rank = a.len().max(b.len());
-    let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
+    let aligned = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
     let mut out = Vec::with_capacity(rank);
     for i in 0..rank {
-        out.push(match (at(a, i), at(b, i)) {
+        out.push(match (aligned(a, i), aligned(b, i)) {
             (Some(x), None) | (None, Some(x)) => x,
             (Some(x), Some(y)) if x == y => x,
             (Some(Dim::Const(1)), Some(y)) => y,

@@ -57,11 +57,11 @@ struct Layers {
     length: Vec<usize>,
     rows: Vec<Vec<usize>>,
     /// The neighbours in the previous and the next layer, each with the length of the longest path over that edge.
-    near: [Vec<Vec<(usize, usize)>>; 2],
+    neighbours: [Vec<Vec<(usize, usize)>>; 2],
     x: Vec<f64>,
 }
 
-/// Indices into [`Layers::near`].
+/// Indices into [`Layers::neighbours`].
 const ABOVE: usize = 0;
 const BELOW: usize = 1;
 
@@ -83,7 +83,7 @@ pub fn compute_layout(boxes: &Boxes) -> DrawingLayout {
         width: boxes.sizes.iter().map(|s| s.0).collect(),
         layer: layers_of(&to, &edges),
         length: to.iter().zip(&from).map(|(a, b)| a + b).collect(),
-        near: [vec![vec![]; count], vec![vec![]; count]],
+        neighbours: [vec![vec![]; count], vec![vec![]; count]],
         ..Layers::default()
     };
     layers.rows = vec![vec![]; layers.layer.iter().max().map_or(0, |m| m + 1)];
@@ -161,14 +161,14 @@ impl Layers {
         self.layer.push(layer);
         self.length.push(length);
         self.rows[layer].push(joint);
-        self.near.iter_mut().for_each(|n| n.push(vec![]));
+        self.neighbours.iter_mut().for_each(|n| n.push(vec![]));
         self.link(above, joint, length);
         joint
     }
 
     fn link(&mut self, above: usize, below: usize, length: usize) {
-        self.near[ABOVE][below].push((above, length));
-        self.near[BELOW][above].push((below, length));
+        self.neighbours[ABOVE][below].push((above, length));
+        self.neighbours[BELOW][above].push((below, length));
     }
 
     /// The layers in the order of the sweeps, each with the side of the neighbours that determine its positions.
@@ -186,7 +186,7 @@ impl Layers {
             row.iter().enumerate().for_each(|(i, &n)| place[n] = i as f64);
         }
         for (l, side) in self.sweep_order() {
-            let key = |n: usize| median(self.near[side][n].iter().map(|&(m, _)| place[m])).unwrap_or(place[n]);
+            let key = |n: usize| median(self.neighbours[side][n].iter().map(|&(m, _)| place[m])).unwrap_or(place[n]);
             let mut keyed: Vec<(f64, usize)> = self.rows[l].iter().map(|&n| (key(n), n)).collect();
             keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
             self.rows[l] = keyed.into_iter().map(|(_, n)| n).collect();
@@ -215,10 +215,10 @@ impl Layers {
     fn put(&mut self, l: usize, pools: impl IntoIterator<Item = (f64, usize)>) {
         let mut left = 0.0;
         let mut row = self.rows[l].iter();
-        for (at, members) in pools {
+        for (left_edge, members) in pools {
             for &n in row.by_ref().take(members) {
                 let width = self.width[n] + GAP;
-                self.x[n] = at + left + width / 2.0;
+                self.x[n] = left_edge + left + width / 2.0;
                 left += width;
             }
         }
@@ -258,9 +258,9 @@ impl Layers {
 
     /// The median position of the neighbours on the longest path.
     fn wanted_position(&self, n: usize, side: usize) -> Option<f64> {
-        let near = &self.near[side][n];
-        let longest = near.iter().map(|e| e.1).max()?;
-        median(near.iter().filter(|e| e.1 == longest).map(|e| self.x[e.0]))
+        let neighbours = &self.neighbours[side][n];
+        let longest = neighbours.iter().map(|e| e.1).max()?;
+        median(neighbours.iter().filter(|e| e.1 == longest).map(|e| self.x[e.0]))
     }
 
     fn finish(&self, boxes: &Boxes, chains: &[Vec<usize>]) -> DrawingLayout {
@@ -280,11 +280,11 @@ impl Layers {
         let least = all.clone().map(|n| edge(n, -1.0)).fold(f64::INFINITY, f64::min);
         let least = if least.is_finite() { least } else { 0.0 };
         let most = all.map(|n| edge(n, 1.0)).fold(least, f64::max);
-        let at = |n: usize| (self.x[n] - least, middle[self.layer[n]]);
+        let centre = |n: usize| (self.x[n] - least, middle[self.layer[n]]);
         let line = |chain: &Vec<usize>| -> Vec<(f64, f64)> {
             let mut points = vec![];
             for (i, &n) in chain.iter().enumerate() {
-                let (x, y) = at(n);
+                let (x, y) = centre(n);
                 let half = if n < count {
                     boxes.sizes[n].1
                 } else {
@@ -300,7 +300,7 @@ impl Layers {
             points
         };
         DrawingLayout {
-            places: (0..count).map(at).collect(),
+            places: (0..count).map(centre).collect(),
             lines: chains.iter().map(line).collect(),
             size: (most - least, (top - LAYER_GAP).max(0.0)),
         }

@@ -72,15 +72,15 @@ impl<'a> RightSide<'a> {
     }
 
     pub(super) fn list<T: std::str::FromStr>(&self, key: &str) -> ParseResult<Vec<T>> {
-        let found = self.parse_attribute(key, |t| {
+        let items = self.parse_attribute(key, |t| {
             split_items(t)?.map(|i| i.parse().ok()).collect::<Option<Vec<T>>>()
         })?;
-        found.ok_or_else(|| format!("`{}` needs `{key}=[…]`", self.head))
+        items.ok_or_else(|| format!("`{}` needs `{key}=[…]`", self.head))
     }
 
     pub(super) fn arg(&self, i: usize) -> ParseResult<ValueId> {
-        let found = self.args.get(i).copied();
-        found.ok_or_else(|| format!("`{}` needs {} operands", self.head, i + 1))
+        let operand = self.args.get(i).copied();
+        operand.ok_or_else(|| format!("`{}` needs {} operands", self.head, i + 1))
     }
 
     pub(super) fn window(&self) -> ParseResult<SpatialWindow> {
@@ -125,8 +125,8 @@ impl TirParser {
     }
 
     fn lookup_value(&self, name: &str) -> ParseResult<ValueId> {
-        let found = self.names.get(name.trim()).copied();
-        found.ok_or_else(|| format!("`{}` is not defined above", name.trim()))
+        let value = self.names.get(name.trim()).copied();
+        value.ok_or_else(|| format!("`{}` is not defined above", name.trim()))
     }
 
     fn parse_result(&self, text: &str) -> ParseResult<Val<ValueId>> {
@@ -182,9 +182,9 @@ impl TirParser {
             return self.parse_reduction(line, c, dtype, shape);
         }
         let view = |map: IndexMap| Ok(Def::View { arg: line.arg(0)?, map });
-        let contract = |how: Contraction| {
+        let contract = |contraction: Contraction| {
             let args = line.args.clone();
-            Ok(Def::Contract { args, how })
+            Ok(Def::Contract { args, contraction })
         };
         match line.head {
             "input" => Ok(Def::Input(line.number.ok_or("expected the number of the input")?)),
@@ -205,7 +205,7 @@ impl TirParser {
             "matmul" => contract(parse_matmul(line, TensorType::with_fixed_shape(dtype, shape))?),
             "conv" => contract(parse_conv(line, TensorType::with_fixed_shape(dtype, shape))?),
             _ => Ok(Def::Special {
-                how: parse_special(line)?,
+                special: parse_special(line)?,
                 args: line.args.clone(),
             }),
         }
@@ -230,7 +230,7 @@ impl TirParser {
             true => self.expression_block(line, key, &[from]),
             false => parse_expr("a0", &[from]),
         };
-        let how = Reduction {
+        let reduction = Reduction {
             operand: 0,
             dims: dims.clone(),
             keepdim: true,
@@ -240,8 +240,8 @@ impl TirParser {
             acc,
             out: TensorType::with_fixed_shape(dtype, shape),
         };
-        let how = Arc::new(how);
-        Ok(Def::Reduce { arg, dims, how })
+        let reduction = Arc::new(reduction);
+        Ok(Def::Reduce { arg, dims, reduction })
     }
 
     fn side_tables(&mut self, line: &RightSide, v: ValueId) -> ParseResult<()> {
@@ -317,9 +317,9 @@ fn parse_conv(line: &RightSide, out: TensorType) -> ParseResult<Contraction> {
 
 fn type_of(text: &str) -> ParseResult<(DType, Vec<usize>)> {
     let wrong = || format!("`{text}` is not a type like `f32[2, 3]`");
-    let at = text.find('[').ok_or_else(wrong)?;
-    let dtype = DType::from_short(&text[..at]).ok_or_else(wrong)?;
-    let dims = split_items(&text[at..]).ok_or_else(wrong)?;
+    let bracket = text.find('[').ok_or_else(wrong)?;
+    let dtype = DType::from_short(&text[..bracket]).ok_or_else(wrong)?;
+    let dims = split_items(&text[bracket..]).ok_or_else(wrong)?;
     let dims = dims.map(|d| d.parse().ok()).collect::<Option<Vec<usize>>>();
     Ok((dtype, dims.ok_or_else(wrong)?))
 }

@@ -59,27 +59,27 @@ fn print_definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) ->
         Def::Input(n) => format!("input {n}"),
         Def::Constant(_) => "constant".into(),
         Def::Pointwise { expr, args } => format!("{} {{ {expr} }}", call("map", args)),
-        Def::Reduce { arg, dims, how } => {
+        Def::Reduce { arg, dims, reduction } => {
             format!(
                 "{} dims={dims:?}{}",
-                call(combine_name(how.combine), &[*arg]),
-                print_pre_and_post(how)
+                call(combine_name(reduction.combine), &[*arg]),
+                print_pre_and_post(reduction)
             )
         }
         Def::View { arg, map } => match map {
             IndexMap::Reshape => call("reshape", &[*arg]),
-            IndexMap::Affine(at) => {
-                let at: Vec<String> = at.iter().map(print_affine).collect();
-                format!("{} at=[{}]", call("affine", &[*arg]), at.join(", "))
+            IndexMap::Affine(affines) => {
+                let affines: Vec<String> = affines.iter().map(print_affine).collect();
+                format!("{} at=[{}]", call("affine", &[*arg]), affines.join(", "))
             }
             IndexMap::Strided { offset, strides } => {
                 let offset = offset.map_or(String::new(), |o| format!(" offset={o}"));
                 format!("{}{offset} strides={strides:?}", call("strided", &[*arg]))
             }
         },
-        Def::Contract { args, how } => print_contraction(how, args, &call),
-        Def::Special { args, how } => {
-            let (head, attributes) = print_special(how);
+        Def::Contract { args, contraction } => print_contraction(contraction, args, &call),
+        Def::Special { args, special } => {
+            let (head, attributes) = print_special(special);
             format!("{}{attributes}", call(head, args))
         }
         Def::Routine { call, result } => format!("routine {call} result={result}"),
@@ -116,9 +116,9 @@ pub(super) fn combine_name(c: Combine) -> &'static str {
 }
 
 /// The expressions of a reduction before and after combining, and the dtype in which it combines.
-fn print_pre_and_post(how: &Reduction) -> String {
-    let mut out = format!(" in={}", how.acc);
-    for (key, expr) in [("before", &how.pre), ("after", &how.post)] {
+fn print_pre_and_post(reduction: &Reduction) -> String {
+    let mut out = format!(" in={}", reduction.acc);
+    for (key, expr) in [("before", &reduction.pre), ("after", &reduction.post)] {
         if !is_identity(expr) {
             let _ = write!(out, " {key} {{ {expr} }}");
         }
@@ -142,8 +142,8 @@ fn print_affine(i: &AffineIndex) -> String {
     parts.join("+")
 }
 
-fn print_contraction(how: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueId]) -> String) -> String {
-    match how {
+fn print_contraction(contraction: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueId]) -> String) -> String {
+    match contraction {
         Contraction::MatMul(p) => {
             let mut out = call("matmul", args);
             for (key, set) in [("transpose_a", p.a_transposed), ("transpose_b", p.b_transposed)] {
@@ -180,8 +180,8 @@ fn print_window(w: &SpatialWindow) -> String {
     )
 }
 
-fn print_special(how: &Special) -> (&'static str, String) {
-    match how {
+fn print_special(special: &Special) -> (&'static str, String) {
+    match special {
         Special::Concat { dim } => ("concat", format!(" dim={dim}")),
         Special::Rows { wrap } => ("rows", if *wrap { " wrap=1".into() } else { String::new() }),
         Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", print_constant(*value))),
@@ -195,7 +195,7 @@ fn print_special(how: &Special) -> (&'static str, String) {
             let counts = if *count_include_pad { " count_include_pad=1" } else { "" };
             ("avg_pool", format!("{}{counts}{divisor}", print_window(w)))
         }
-        Special::Scan { dim, how: ScanOp::Sum } => ("cumsum", format!(" dim={dim}")),
+        Special::Scan { dim, op: ScanOp::Sum } => ("cumsum", format!(" dim={dim}")),
         Special::Scan { dim, .. } => ("cumprod", format!(" dim={dim}")),
         Special::Recurrent {
             cell,

@@ -27,7 +27,7 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
         },
         "cumsum" | "cumprod" => Special::Scan {
             dim: line.required_number("dim")?,
-            how: if line.head == "cumsum" {
+            op: if line.head == "cumsum" {
                 ScanOp::Sum
             } else {
                 ScanOp::Product

@@ -173,15 +173,15 @@ fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let inner: usize = shape[dim + 1..].iter().product::<usize>() * ty.dtype.size();
     let outer: usize = shape[..dim].iter().product();
     let dst = out.bytes_mut();
-    let mut at = 0;
+    let mut offset = 0;
     for o in 0..outer {
         for t in &tensors {
             let run = t.shape().get(dim).map_or(0, |n| n * inner);
             if t.rank() != shape.len() || run == 0 {
                 continue;
             }
-            dst[at..at + run].copy_from_slice(&t.bytes()[o * run..(o + 1) * run]);
-            at += run;
+            dst[offset..offset + run].copy_from_slice(&t.bytes()[o * run..(o + 1) * run]);
+            offset += run;
         }
     }
     Ok(Val::Leaf(out))
@@ -294,9 +294,9 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let shape = v.iter().map(grid_size).collect::<OpResult<Vec<Dim>>>()?;
     let mut out = vec![];
     for (i, t) in v.iter().enumerate() {
-        let mut own = vec![Dim::Const(1); shape.len()];
-        own[i] = shape[i].clone();
-        let t = b.reshape(t, &own)?;
+        let mut sizes = vec![Dim::Const(1); shape.len()];
+        sizes[i] = shape[i].clone();
+        let t = b.reshape(t, &sizes)?;
         out.push(b.op(OpId::Expand, [t.into(), dims_val(&shape)])?);
     }
     if swap {
@@ -330,8 +330,8 @@ fn broadcast_tensors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 
 fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let v = tensor_args(c)?;
-    if let [one] = &v[..] {
-        return Ok(one.into());
+    if let [single] = &v[..] {
+        return Ok(single.into());
     }
     let grid = b.call_many(OpId::Meshgrid, [list_val(&v), Val::str("ij")])?;
     let flat = grid.iter().map(|t| b.ravel(t)).collect::<OpResult<Vec<_>>>()?;

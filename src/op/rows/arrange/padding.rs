@@ -248,13 +248,13 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
         )));
     }
     for (i, p) in pad.chunks(2).enumerate() {
-        let at = x.len() - 1 - i;
-        let Some(size) = x[at].as_const() else { continue };
+        let axis = x.len() - 1 - i;
+        let Some(size) = x[axis].as_const() else { continue };
         let over = |p: &Dim, limit: i64| p.as_const().is_some_and(|p| p > limit);
         if edge == Edge::Reflect && p.iter().any(|p| over(p, size - 1)) {
             return Err(OpError::shape(format!(
                 "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({}, {}) at \
-                 dimension {at} of input {}",
+                 dimension {axis} of input {}",
                 p[0],
                 p[1],
                 list_text(x)
@@ -298,8 +298,8 @@ fn edge_pad(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, edge: Edge) ->
     // For each dim, the operand's offset for each index of the result.
     let mut offsets: Vec<Vec<usize>> = (0..x.rank())
         .map(|d| {
-            let at = 2 * (x.rank() - 1 - d);
-            let sides = [0, 1].map(|k| pad.get(at + k).copied().unwrap_or(0));
+            let first = 2 * (x.rank() - 1 - d);
+            let sides = [0, 1].map(|k| pad.get(first + k).copied().unwrap_or(0));
             let n = x.shape()[d] as i64;
             (0..shape[d] as i64)
                 .map(|i| edge_index(i, sides, n, edge).max(0) as usize * strides[d])

@@ -162,16 +162,16 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if rows == 0 {
         return Ok(Val::Leaf(out));
     }
-    let mut at: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
+    let mut positions: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
     for row in 0..rows {
-        (0..r).for_each(|k| out.set(row * r + k, x.get(at[k])));
+        (0..r).for_each(|k| out.set(row * r + k, x.get(positions[k])));
         // The last position that can still advance; the positions after it restart.
         let most = |k: usize| if again { x.numel() - 1 } else { x.numel() - r + k };
-        let Some(k) = (0..r).rev().find(|&k| at[k] < most(k)) else {
+        let Some(k) = (0..r).rev().find(|&k| positions[k] < most(k)) else {
             break;
         };
-        at[k] += 1;
-        (k + 1..r).for_each(|j| at[j] = at[j - 1] + !again as usize);
+        positions[k] += 1;
+        (k + 1..r).for_each(|j| positions[j] = positions[j - 1] + !again as usize);
     }
     Ok(Val::Leaf(out))
 }
@@ -182,30 +182,30 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("num_chunks", "_chunk_cat expects positive num_chunks"));
     }
     let mut parts = vec![];
-    let mut at = 0;
+    let mut dim = 0;
     for t in c.leaves("tensors")? {
         let shape = t.shape()?.to_vec();
-        at = wrap_dim(c.int("dim")?, shape.len())?;
+        dim = wrap_dim(c.int("dim")?, shape.len())?;
         if shape.iter().any(|d| d.as_const() == Some(0)) {
             return Err(OpError::shape("_chunk_cat expects non-empty tensor"));
         }
-        let Some(size) = shape.get(at).and_then(|n| n.as_const()) else {
+        let Some(size) = shape.get(dim).and_then(|n| n.as_const()) else {
             return Err(OpError::shape("_chunk_cat expects tensors with known sizes"));
         };
         let missing = (chunks - size % chunks) % chunks;
         let filled = size.checked_add(missing);
         let filled = filled.ok_or_else(|| OpError::shape("_chunk_cat: the chunks are too large"))?;
-        let mut pads = vec![0; 2 * (shape.len() - at)];
+        let mut pads = vec![0; 2 * (shape.len() - dim)];
         if let Some(last) = pads.last_mut() {
             *last = missing;
         }
         let padded = b.constant_pad_nd(t, ints_val(&pads))?;
-        let rest = shape[at + 1..]
+        let rest = shape[dim + 1..]
             .iter()
             .fold(Dim::Const(filled / chunks), |p, d| p.mul(d));
-        parts.push(b.reshape(&padded, &[&shape[..at], &[Dim::Const(chunks), rest]].concat())?);
+        parts.push(b.reshape(&padded, &[&shape[..dim], &[Dim::Const(chunks), rest]].concat())?);
     }
-    b.cat(&parts, at + 1).map(Val::Leaf)
+    b.cat(&parts, dim + 1).map(Val::Leaf)
 }
 
 fn masked_index_rows() -> Vec<Op> {

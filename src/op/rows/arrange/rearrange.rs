@@ -187,11 +187,11 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// Splits a shape into the last three dims and those before them.
-fn split_image(x: &Traced, what: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
+fn split_image(x: &Traced, op: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
     match x.shape()? {
         [lead @ .., c, h, w] => Ok((lead.to_vec(), [c.clone(), h.clone(), w.clone()])),
         s => Err(OpError::shape(format!(
-            "{what} expects input to have at least 3 dimensions, but got input with {} dimension(s)",
+            "{op} expects input to have at least 3 dimensions, but got input with {} dimension(s)",
             s.len()
         ))),
     }
@@ -237,10 +237,10 @@ fn pixel_unshuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
     }
     let (lead, [ch, h, w]) = split_image(x, "pixel_unshuffle")?;
     let k = Dim::Const(r);
-    for (name, at, d) in [("height", -2, &h), ("width", -1, &w)] {
+    for (name, dim, d) in [("height", -2, &h), ("width", -1, &w)] {
         if d.as_const().is_some_and(|n| n % r != 0) {
             return Err(OpError::shape(format!(
-                "pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({at})={d} is not divisible \
+                "pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({dim})={d} is not divisible \
                  by {r}"
             )));
         }

@@ -58,14 +58,14 @@ fn channels_last(c: &Call<Traced>, rank: usize) -> OpResult<bool> {
     let Val::TorchName(format) = c.get("memory_format") else {
         return Ok(false);
     };
-    let wanted = match format.trim_start_matches("torch.") {
+    let required = match format.trim_start_matches("torch.") {
         "channels_last" => 4,
         "channels_last_3d" => 5,
         _ => return Ok(false),
     };
-    if rank != wanted {
+    if rank != required {
         let title = format!(
-            "required rank {wanted} tensor to use {} format",
+            "required rank {required} tensor to use {} format",
             format.trim_start_matches("torch.")
         );
         return Err(OpError::shape(title));

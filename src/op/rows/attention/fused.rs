@@ -45,7 +45,7 @@ fn masked_softmax(
     let (s, m) = (scores.shape()?.to_vec(), mask.shape()?.to_vec());
     let fits = |a: &Dim, b: &Dim| a.sub(b).as_const().is_none_or(|d| d == 0);
     let one = Dim::Const(1);
-    let (shape, wanted) = match (kind, &s[..], &m[..]) {
+    let (shape, matches) = match (kind, &s[..], &m[..]) {
         (Some(0), [_, _, rows, _], [a, b]) => (vec![a.clone(), b.clone()], fits(rows, a) && fits(rows, b)),
         (Some(1), [batch, _, rows, _], [a, b]) => {
             let shape = vec![a.clone(), one.clone(), one, b.clone()];
@@ -56,7 +56,7 @@ fn masked_softmax(
             s.len() == m.len() && s.iter().zip(&m).all(|(a, b)| fits(a, b)),
         ),
     };
-    if !wanted {
+    if !matches {
         return Err(OpError::arg(
             "mask",
             match (kind, m.len(), s.len()) {
@@ -74,9 +74,9 @@ fn masked_softmax(
 /// Query, key and value as `[batch, heads, length, embedding / heads]`.
 fn project_qkv(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Traced; 3]> {
     let embed = c.int("embed_dim")?;
-    let [q, k, v] = [("query", 0), ("key", 1), ("value", 2)].map(|(name, at)| {
+    let [q, k, v] = [("query", 0), ("key", 1), ("value", 2)].map(|(name, part)| {
         let x = c.leaf(name)?;
-        let [from, to] = [at, at + 1].map(|i: i64| Dim::Const(embed.saturating_mul(i)));
+        let [from, to] = [part, part + 1].map(|i: i64| Dim::Const(embed.saturating_mul(i)));
         let weight = b.slice(c.leaf("qkv_weight")?, 0, from.clone(), to.clone(), 1)?;
         let bias = b.slice(c.leaf("qkv_bias")?, 0, from, to, 1)?;
         let y = b.op(OpId::Linear, [x.into(), weight.into(), bias.into()])?;

@@ -12,9 +12,9 @@ use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     // All of these but one have a dropout parameter.
-    let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
-    let own = own.chain([biased_attention()]);
-    own.chain(fused::rows())
+    let random = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
+    let rows = random.chain([biased_attention()]);
+    rows.chain(fused::rows())
         .chain(multihead::rows())
         .chain(transformer::rows())
         .collect()
@@ -92,20 +92,20 @@ fn check_operands(q: &Traced, k: &Traced, v: &Traced) -> OpResult<()> {
 /// Keys or values with each head repeated until there are as many heads as queries have (grouped-query attention).
 fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> {
     let shape = t.shape()?.to_vec();
-    let at = shape
+    let head_dim = shape
         .len()
         .checked_sub(3)
         .ok_or_else(|| OpError::shape("enable_gqa requires at least 3 dims"))?;
-    let times = heads.floordiv(&shape[at]);
+    let times = heads.floordiv(&shape[head_dim]);
     if times == Dim::Const(1) {
         return Ok(t.clone());
     }
     let mut wide = shape.clone();
-    wide.insert(at + 1, times);
-    let t = b.unsqueeze(t, at + 1)?;
+    wide.insert(head_dim + 1, times);
+    let t = b.unsqueeze(t, head_dim + 1)?;
     let t = b.op(OpId::Expand, [t.into(), dims_val(&wide)])?;
     let mut out = shape;
-    out[at] = heads.clone();
+    out[head_dim] = heads.clone();
     b.reshape(&t, &out)
 }
 
@@ -123,8 +123,8 @@ fn attention_operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResul
     let (mut k, mut v) = (b.to_dtype(k, compute)?, b.to_dtype(v, compute)?);
     let q = b.to_dtype(q, compute)?;
     if gqa {
-        let at = q.rank()?.saturating_sub(3);
-        let heads = q.shape()?[at].clone();
+        let head_dim = q.rank()?.saturating_sub(3);
+        let heads = q.shape()?[head_dim].clone();
         k = repeat_heads(b, &k, &heads)?;
         v = repeat_heads(b, &v, &heads)?;
     }

@@ -114,7 +114,7 @@ fn to_additive_mask(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<
 fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
     let n = c.int("num_heads")?;
     let order = SequenceOrder {
-        alone: c.leaf("query")?.rank()? == 2,
+        unbatched: c.leaf("query")?.rank()? == 2,
         batch_first,
     };
     let x = length_first_inputs(b, c, order)?;
@@ -166,14 +166,14 @@ fn drop_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, need_weigh
 #[derive(Clone, Copy)]
 struct SequenceOrder {
     /// Whether the input is a single sequence without a batch dim.
-    alone: bool,
+    unbatched: bool,
     batch_first: bool,
 }
 
 impl SequenceOrder {
     fn restore_layout(self, b: &mut dyn Build, out: Traced) -> OpResult<Traced> {
         match self {
-            SequenceOrder { alone: true, .. } => b.squeeze(&out, 1),
+            SequenceOrder { unbatched: true, .. } => b.squeeze(&out, 1),
             SequenceOrder { batch_first: true, .. } => b.transpose(&out, 0, 1),
             _ => Ok(out),
         }
@@ -194,7 +194,7 @@ fn length_first_inputs(b: &mut dyn Build, c: &Call<Traced>, order: SequenceOrder
         return Err(OpError::shape(title));
     }
     for t in &mut x {
-        if order.alone {
+        if order.unbatched {
             *t = b.unsqueeze(t, 1)?;
         } else if order.batch_first {
             *t = b.transpose(t, 0, 1)?;
@@ -209,7 +209,7 @@ fn returned_weights(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order:
     if flag_or(c, "average_attn_weights", true)? {
         weights = b.reduce(OpId::Mean, &weights, &[1], false)?;
     }
-    if order.alone {
+    if order.unbatched {
         weights = b.squeeze(&weights, 0)?;
     }
     Ok(weights)

@@ -37,9 +37,9 @@ pub(super) fn check_operands(c: &Call<TensorType>, x: &[Dim], w: &[Dim]) -> OpRe
 pub(super) fn check_channels(x: &[Dim], w: &[Dim], set: &ConvSettings, s: &mut Sizes) -> OpResult<()> {
     let groups = set.groups;
     if let Some(c) = w[0].as_const().filter(|c| c % groups != 0 || *c < groups) {
-        let what = if c < groups { "at least" } else { "divisible by" };
+        let requirement = if c < groups { "at least" } else { "divisible by" };
         return Err(OpError::shape(format!(
-            "Given groups={groups}, expected weight to be {what} {groups} at dimension 0, but got weight of size [{}] instead",
+            "Given groups={groups}, expected weight to be {requirement} {groups} at dimension 0, but got weight of size [{}] instead",
             list_text(w)
         )));
     }
@@ -48,14 +48,14 @@ pub(super) fn check_channels(x: &[Dim], w: &[Dim], set: &ConvSettings, s: &mut S
     } else {
         w[1].mul(&Dim::Const(groups))
     };
-    let given = if set.transposed {
+    let setting = if set.transposed {
         "transposed=1".to_string()
     } else {
         format!("groups={groups}")
     };
     s.unify_dims(&want, &x[1], || {
         format!(
-            "Given {given}, weight of size {}, expected input{} to have {want} channels, but got {} channels instead",
+            "Given {setting}, weight of size {}, expected input{} to have {want} channels, but got {} channels instead",
             list_text(w),
             list_text(x),
             x[1]
@@ -83,10 +83,10 @@ pub(super) fn check_bias(
             d.torch_name()
         )));
     }
-    let given = if transposed { "transposed=1, " } else { "" };
+    let setting = if transposed { "transposed=1, " } else { "" };
     let text = || {
         format!(
-            "Given {given}weight of size {}, expected bias to be 1-dimensional with {channels} elements, but got bias of size \
+            "Given {setting}weight of size {}, expected bias to be 1-dimensional with {channels} elements, but got bias of size \
              {} instead",
             list_text(w),
             list_text(b)

@@ -163,7 +163,7 @@ impl ConvSettings {
             groups: c.int("groups")?,
             transposed: c.bool("transposed")?,
         };
-        let fail = |what: String| Err(OpError::shape(what));
+        let fail = |title: String| Err(OpError::shape(title));
         if s.padding.iter().any(|&p| p < 0) {
             return fail("negative padding is not supported".into());
         }

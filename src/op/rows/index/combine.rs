@@ -56,10 +56,10 @@ impl Reduce {
         }
     }
 
-    /// Combines `v` with element `at` of `bytes`.
-    pub(in crate::op::rows) fn update_element(self, dtype: DType, bytes: &mut [u8], at: usize, v: Scalar) {
-        let old = Scalar::read(dtype, bytes, at);
-        self.combine(dtype, old, v.cast(dtype)).write(bytes, at);
+    /// Combines `v` with element `index` of `bytes`.
+    pub(in crate::op::rows) fn update_element(self, dtype: DType, bytes: &mut [u8], index: usize, v: Scalar) {
+        let old = Scalar::read(dtype, bytes, index);
+        self.combine(dtype, old, v.cast(dtype)).write(bytes, index);
     }
 }
 
@@ -75,7 +75,7 @@ pub(in crate::op::rows) trait Cell: Element + PartialOrd {
     /// The sum `self` of `n` elements, divided by `n`.
     fn over(self, n: u32) -> Self;
     /// The operand that leaves the other one of a sum, product, maximum or minimum unchanged.
-    fn identity(how: Reduce) -> Self;
+    fn identity(reduce: Reduce) -> Self;
     fn from_scalar(v: Scalar) -> Self;
 }
 

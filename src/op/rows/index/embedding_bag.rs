@@ -103,7 +103,7 @@ fn flatten_bags(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<BagInput> {
             let n = rows.mul(len);
             input = b.reshape(&input, std::slice::from_ref(&n))?;
             weights = weights.map(|w| b.reshape(&w, std::slice::from_ref(&n))).transpose()?;
-            let at = b.op(
+            let index = b.op(
                 OpId::Arange,
                 [
                     Val::int(0),
@@ -112,7 +112,7 @@ fn flatten_bags(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<BagInput> {
                     Val::DType(input.dtype()),
                 ],
             )?;
-            b.mul(&at, Val::Int(len.clone()))?
+            b.mul(&index, Val::Int(len.clone()))?
         }
         (Some(_), [_, _]) => return Err(OpError::shape("if input is 2D, then offsets has to be None")),
         (Some(o), [_]) => o.clone(),

@@ -71,8 +71,8 @@ fn functional_embedding() -> Op {
          scale_grad_by_freq=False, bool sparse=False) -> Tensor",
         |b, c| {
             if !c.is_none("max_norm") {
-                let what = "embedding with max_norm, which modifies its weight, is not supported";
-                return Err(OpError::arg("max_norm", what));
+                let title = "embedding with max_norm, which modifies its weight, is not supported";
+                return Err(OpError::arg("max_norm", title));
             }
             b.call(OpId::Embedding, vec![c.get("weight").clone(), c.get("input").clone()])
         },

@@ -88,7 +88,7 @@ fn indexed_shape(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<(Vec<Dim>,
     let x = c.shaped("self")?.1;
     let mut common: Vec<Dim> = vec![];
     let mut rest = vec![];
-    let mut at: Vec<usize> = vec![];
+    let mut indexed: Vec<usize> = vec![];
     let mut dim = 0;
     for item in index_items(c)? {
         let Some(t) = item else {
@@ -104,20 +104,20 @@ fn indexed_shape(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<(Vec<Dim>,
             )
         })?;
         let taken = index_dims(c, t.dtype, shape, x, dim)?;
-        let own = if is_mask(t.dtype) {
+        let index_shape = if is_mask(t.dtype) {
             vec![Dim::Unknown]
         } else {
             shape.to_vec()
         };
-        common = broadcast_indices(&common, &own, sizes)?;
-        at.extend(dim..dim + taken);
+        common = broadcast_indices(&common, &index_shape, sizes)?;
+        indexed.extend(dim..dim + taken);
         dim += taken;
     }
     if dim > x.len() {
         return Err(too_many(c, x.len()));
     }
     rest.extend_from_slice(&x[dim..]);
-    let first = insertion_point(&at);
+    let first = insertion_point(&indexed);
     let mut shape = rest;
     shape.splice(first..first, common.iter().cloned());
     Ok((shape, first, common))
@@ -221,7 +221,7 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// Strides that broadcast `values` to `shape`.
 fn value_strides(values: &Tensor, shape: &[usize], places: &Places) -> OpResult<Vec<i64>> {
-    let own = contiguous_strides(values.shape());
+    let dense = contiguous_strides(values.shape());
     let fail = || {
         OpError::shape(format!(
             "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing result of shape {shape:?}",
@@ -233,7 +233,7 @@ fn value_strides(values: &Tensor, shape: &[usize], places: &Places) -> OpResult<
         return Err(fail());
     }
     let mut out = vec![0; shape.len()];
-    let dims = values.shape().iter().zip(own).skip(lead);
+    let dims = values.shape().iter().zip(dense).skip(lead);
     for ((i, &n), (&size, stride)) in shape.iter().enumerate().skip(shape.len() - dims.len()).zip(dims) {
         if size == n {
             out[i] = if n == 1 { 0 } else { stride as i64 };

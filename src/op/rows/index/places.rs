@@ -78,10 +78,10 @@ impl IndexedDims {
 
 /// Converts a mask to one index tensor per dim.
 fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
-    let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
+    let positions: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
     let strides = contiguous_strides(mask.shape());
     let along = |d: usize| {
-        let v: Vec<i64> = found
+        let v: Vec<i64> = positions
             .iter()
             .map(|&p| (p / strides[d] % mask.shape()[d].max(1)) as i64)
             .collect();
@@ -143,9 +143,9 @@ fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], com
     let mut offsets = vec![0usize; common.iter().product()];
     for (d, t) in tensors {
         let lead = common.len() - t.rank();
-        let own = contiguous_strides(t.shape());
+        let dense = contiguous_strides(t.shape());
         let stretch = |i: usize| match i.checked_sub(lead) {
-            Some(j) if t.shape()[j] != 1 => own[j] as i64,
+            Some(j) if t.shape()[j] != 1 => dense[j] as i64,
             _ => 0,
         };
         let strides_t: Vec<i64> = (0..common.len()).map(stretch).collect();
@@ -162,7 +162,7 @@ fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], com
             0,
             &strides_t,
             &mut |i, p| match in_bounds(v[p], x.shape()[*d], *d) {
-                Ok(at) => offsets[i] += at * strides[*d],
+                Ok(index) => offsets[i] += index * strides[*d],
                 Err(e) => error = error.take().or(Some(e)),
             },
         );

@@ -78,11 +78,9 @@ fn scatter_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let x = c.leaf("self")?;
     let (id, index) = c.shaped("index")?;
     let shape = c.shaped("self")?.1;
-    let what = c.op.name;
+    let op = c.op.name;
     if !matches!(id, DType::I64 | DType::I32) {
-        return Err(OpError::dtype(format!(
-            "{what}(): Expected dtype int32/int64 for index"
-        )));
+        return Err(OpError::dtype(format!("{op}(): Expected dtype int32/int64 for index")));
     }
     let dim = wrap_dim(c.int("dim")?, shape.len())?;
     if shape.len().max(1) != index.len().max(1) {
@@ -93,7 +91,7 @@ fn scatter_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let src = c.op.schema.index_of("src").and_then(|i| c.args[i].as_leaf());
     if src.is_some_and(|src| src.dtype != x.dtype) {
         return Err(OpError::dtype(format!(
-            "{what}(): Expected self.dtype to be equal to src.dtype"
+            "{op}(): Expected self.dtype to be equal to src.dtype"
         )));
     }
     let src = src.map(|_| c.shaped("src")).transpose()?.map(|s| s.1);
@@ -122,7 +120,7 @@ fn check_index_size(index: &[Dim], shape: &[Dim], dim: usize, src: Option<&[Dim]
     Err(OpError::shape(title))
 }
 
-fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, how: Reduce) -> OpResult<()> {
+fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, reduce: Reduce) -> OpResult<()> {
     let x = c.leaf("self")?;
     copy_all(x, out, pool);
     let index = to_i64_indices(c.leaf("index")?, "expected i64 or i32 indices")?;
@@ -138,13 +136,13 @@ fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, how: Reduce) ->
             &Tensor::from_scalars(dtype, &[], &[value]),
             None,
             out.bytes_mut(),
-            how,
+            reduce,
         );
     };
     let src = c.args[i]
         .as_leaf()
         .ok_or_else(|| OpError::arg("src", "src must be a tensor"))?;
-    scatter_each(&rows, src, Some(&rows.strides_of(src.shape())), out.bytes_mut(), how)
+    scatter_each(&rows, src, Some(&rows.strides_of(src.shape())), out.bytes_mut(), reduce)
 }
 
 /// Combines elements of `src` with those that `rows` name; `strides` are those of `src`, none if it is one number for all.
@@ -153,10 +151,10 @@ fn scatter_each(
     src: &Tensor,
     strides: Option<&[usize]>,
     dst: &mut [u8],
-    how: Reduce,
+    reduce: Reduce,
 ) -> OpResult<()> {
     let (dtype, bytes) = (src.dtype(), src.bytes());
-    if how == Reduce::Replace {
+    if reduce == Reduce::Replace {
         return with_word!(dtype.size(), bytes, dst, |src, dst| rows.scatter(
             src,
             strides,
@@ -165,8 +163,8 @@ fn scatter_each(
         ));
     }
     with_cell!(dtype, T => {
-        scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), how)
-    }, else rows.for_each_place(strides, |at, from| how.update_element(dtype, dst, at, src.get(from))))
+        scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), reduce)
+    }, else rows.for_each_place(strides, |at, from| reduce.update_element(dtype, dst, at, src.get(from))))
 }
 
 /// [`scatter_each`] for one element type, with a loop for each way.
@@ -175,9 +173,9 @@ fn scatter_cells<T: Cell>(
     src: &[T],
     strides: Option<&[usize]>,
     dst: &mut [T],
-    how: Reduce,
+    reduce: Reduce,
 ) -> OpResult<()> {
-    match how {
+    match reduce {
         Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b),
         Reduce::Sum => rows.scatter(src, strides, dst, T::plus),
         Reduce::Prod => rows.scatter(src, strides, dst, T::times),
@@ -188,11 +186,11 @@ fn scatter_cells<T: Cell>(
 
 fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, src) = (c.leaf("self")?, c.leaf("src")?);
-    let (how, mean) = (Reduce::parse(c.str("reduce")?)?, c.str("reduce")? == "mean");
+    let (reduce, mean) = (Reduce::parse(c.str("reduce")?)?, c.str("reduce")? == "mean");
     let include = c.bool("include_self")?;
     let out = &mut outs[0];
     if include && !mean {
-        return scatter(c, out, pool, how);
+        return scatter(c, out, pool, reduce);
     }
     copy_all(x, out, pool);
     let index = to_i64_indices(c.leaf("index")?, "expected i64 or i32 indices")?;
@@ -207,9 +205,9 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     with_cell!(dtype, T => {
         let dst = cells_of_mut::<T>(dst);
         if !include {
-            rows.scatter(&[T::identity(how)], None, dst, |_, b| b)?;
+            rows.scatter(&[T::identity(reduce)], None, dst, |_, b| b)?;
         }
-        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, how)?;
+        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, reduce)?;
         if mean {
             let mut count = vec![include as u32; dst.len()];
             rows.scatter(&[1], None, &mut count, |a, b| a + b)?;
@@ -218,11 +216,11 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     }, else {
         let mut count = vec![include as u32; x.numel()];
         rows.for_each_place(Some(&strides), |p, k| {
-            if count[p] == 0 && how == Reduce::Sum {
+            if count[p] == 0 && reduce == Reduce::Sum {
                 Scalar::from_i64(dtype, 0).write(dst, p);
             }
-            let replaces = count[p] == 0 && how != Reduce::Sum;
-            if replaces { Reduce::Replace } else { how }.update_element(dtype, dst, p, src.get(k));
+            let replaces = count[p] == 0 && reduce != Reduce::Sum;
+            if replaces { Reduce::Replace } else { reduce }.update_element(dtype, dst, p, src.get(k));
             count[p] += 1;
         })?;
         if mean {

@@ -61,29 +61,29 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
     let dim = wrap_dim(c.int("dim")?, shape.len())?;
     let (id, index) = c.shaped("index")?;
     let (sd, source) = c.shaped("source")?;
-    let what = format!("{}()", c.op.name);
+    let op = format!("{}()", c.op.name);
     if !matches!(id, DType::I64 | DType::I32) {
         return Err(OpError::dtype(format!(
-            "{what}: Expected dtype int32/int64 for index but got: {}",
+            "{op}: Expected dtype int32/int64 for index but got: {}",
             id.scalar_type_name()
         )));
     }
     if sd != x.dtype {
         return Err(OpError::dtype(format!(
-            "{what}: self ({}) and source ({}) must have the same scalar type",
+            "{op}: self ({}) and source ({}) must have the same scalar type",
             x.dtype.scalar_type_name(),
             sd.scalar_type_name()
         )));
     }
     if index.len() > 1 {
         return Err(OpError::shape(format!(
-            "{what}: Index is supposed to be a vector, but got dim: {}",
+            "{op}: Index is supposed to be a vector, but got dim: {}",
             index.len()
         )));
     }
     if source.len() != shape.len() && !source.is_empty() && !shape.is_empty() {
         return Err(OpError::shape(format!(
-            "{what}: source and self must have the same number of dims, got {} and {}",
+            "{op}: source and self must have the same number of dims, got {} and {}",
             source.len(),
             shape.len()
         )));
@@ -93,7 +93,7 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
         let want = if d == dim { &count } else { n };
         sizes.unify_dims(want, s, || {
             format!(
-                "{what}: source has size {s} at dimension {d}, expected {want} (self {}, source {})",
+                "{op}: source has size {s} at dimension {d}, expected {want} (self {}, source {})",
                 list_text(shape),
                 list_text(source)
             )
@@ -223,7 +223,7 @@ fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
         in_range(i, n, dim).map_err(|_| OpError::value("index out of range in self"))
     })?;
     let reduction = SliceReduction {
-        how: Reduce::parse(c.str("reduce")?)?,
+        reduce: Reduce::parse(c.str("reduce")?)?,
         mean: c.str("reduce")? == "mean",
         include_self: c.bool("include_self")?,
     };
@@ -231,7 +231,7 @@ fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
     let (dtype, dst) = (x.dtype(), outs[0].bytes_mut());
     with_cell!(dtype, T => {
         let dst = cells_of_mut::<T>(dst);
-        match reduction.how {
+        match reduction.reduce {
             Reduce::Prod => reduction.run(&slices, source.as_slice(), dst, T::times),
             Reduce::Max => reduction.run(&slices, source.as_slice(), dst, T::larger),
             Reduce::Min => reduction.run(&slices, source.as_slice(), dst, T::smaller),
@@ -243,7 +243,7 @@ fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
 
 /// How slices are reduced.
 struct SliceReduction {
-    how: Reduce,
+    reduce: Reduce,
     mean: bool,
     include_self: bool,
 }
@@ -251,7 +251,7 @@ struct SliceReduction {
 impl SliceReduction {
     fn run<T: Cell>(&self, slices: &NamedSlices, src: &[T], dst: &mut [T], combine: impl Fn(T, T) -> T) {
         if !self.include_self {
-            slices.for_each(|to, _| dst[to].fill(T::identity(self.how)));
+            slices.for_each(|to, _| dst[to].fill(T::identity(self.reduce)));
         }
         slices.for_each(|to, from| {
             let pairs = dst[to].iter_mut().zip(&src[from]);

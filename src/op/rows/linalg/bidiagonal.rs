@@ -92,13 +92,13 @@ fn implicit_qr(s: &mut [f64], e: &mut [f64]) {
 /// The last negligible element of the diagonal in the block; it is set to 0.
 #[inline(always)]
 fn zero_on_diagonal(s: &mut [f64], e: &[f64], from: usize, end: usize) -> Option<usize> {
-    let beside = |k: usize| {
+    let off_diagonal = |k: usize| {
         let left = if k > from { e[k - 1].abs() } else { 0.0 };
         left + if k + 1 < end { e[k].abs() } else { 0.0 }
     };
     let k = (from..end)
         .rev()
-        .find(|&k| s[k].abs() <= TINY + f64::EPSILON * beside(k))?;
+        .find(|&k| s[k].abs() <= TINY + f64::EPSILON * off_diagonal(k))?;
     s[k] = 0.0;
     Some(k)
 }

@@ -132,11 +132,11 @@ fn tensor_inverse_rows() -> Vec<Op> {
 }
 
 /// The numbers of rows and columns of the matrices.
-fn matrix_sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
+fn matrix_sizes(x: &Traced, op: &str) -> OpResult<(Dim, Dim)> {
     match x.shape()? {
         [.., m, n] => Ok((m.clone(), n.clone())),
         _ => Err(OpError::shape(format!(
-            "{what}: The input tensor must be a matrix or batch of matrices"
+            "{op}: The input tensor must be a matrix or batch of matrices"
         ))),
     }
 }
@@ -170,8 +170,8 @@ fn singular_tolerance(
     let relative = match (atol, rtol) {
         (_, Val::Leaf(_) | Val::Float(_) | Val::Int(_)) => column(b, rtol)?,
         (Val::Leaf(t), _) => {
-            let given = b.gt(t, Val::int(0))?;
-            let r = b.r#where(given, Val::Float(0.0), Val::Float(default))?;
+            let positive = b.gt(t, Val::int(0))?;
+            let r = b.r#where(positive, Val::Float(0.0), Val::Float(default))?;
             let r = b.to_dtype(&r, x.dtype())?;
             b.unsqueeze(&r, r.rank()?)?.into()
         }
@@ -204,9 +204,9 @@ fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
     };
     let sizes = b.abs(&values)?;
     let least = singular_tolerance(b, x, &sizes, atol, rtol)?;
-    let kept = b.gt(&sizes, &least)?;
+    let significant = b.gt(&sizes, &least)?;
     let inverse = b.reciprocal(&values)?;
-    let inverse = b.r#where(kept, inverse, Val::Float(0.0))?;
+    let inverse = b.r#where(significant, inverse, Val::Float(0.0))?;
     scaled_product(b, &left, &inverse, &right).map(Val::Leaf)
 }
 
@@ -266,8 +266,8 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let singular = b.unsqueeze(&singular, rank - 1)?;
     let inverse = b.r#where(singular, Val::Float(f64::INFINITY), &inverse[0])?;
     let norm = |b: &mut dyn Build, m: &Traced| b.op(OpId::LinalgMatrixNorm, [m.into(), p.clone()]);
-    let (of_inverse, own) = (norm(b, &inverse)?, norm(b, x)?);
-    b.mul(&of_inverse, &own).map(Val::Leaf)
+    let (norm_of_inverse, norm_of_x) = (norm(b, &inverse)?, norm(b, x)?);
+    b.mul(&norm_of_inverse, &norm_of_x).map(Val::Leaf)
 }
 
 fn dims_product(dims: &[Dim]) -> Dim {

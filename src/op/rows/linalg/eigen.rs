@@ -78,11 +78,11 @@ fn turn_rows(x: &mut [f64], y: &mut [f64], cos: f64, sin: f64) {
     }
 }
 
-/// Extends the first `known` columns of `m`, which are orthonormal, to `wanted` orthonormal columns.
-pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, wanted: usize) -> Matrix {
-    let mut out = Matrix::from_fn(m.rows, wanted, |i, j| if j < known { m.at(i, j) } else { 0.0 });
+/// Extends the first `known` columns of `m`, which are orthonormal, to `count` orthonormal columns.
+pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, count: usize) -> Matrix {
+    let mut out = Matrix::from_fn(m.rows, count, |i, j| if j < known { m.at(i, j) } else { 0.0 });
     let mut axes = 0..m.rows;
-    for j in known..wanted {
+    for j in known..count {
         for axis in axes.by_ref() {
             let mut x: Vec<f64> = (0..m.rows).map(|i| (i == axis) as u8 as f64).collect();
             // Orthogonalise twice: the first pass leaves rounding errors.

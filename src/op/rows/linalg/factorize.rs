@@ -51,32 +51,32 @@ pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
         (0..j).for_each(|i| a.set(i, j, 0.0));
     }
     while k < n {
-        let own = a.at(k, k).abs();
+        let diagonal = a.at(k, k).abs();
         let largest = (k + 1..n).fold(None, |best: Option<usize>, i| match best {
             Some(b) if a.at(b, k).abs() >= a.at(i, k).abs() => Some(b),
             _ => Some(i),
         });
         let column = largest.map_or(0.0, |i| a.at(i, k).abs());
         let (mut p, mut wide) = (k, false);
-        if own.max(column) == 0.0 || own.is_nan() {
+        if diagonal.max(column) == 0.0 || diagonal.is_nan() {
             singular = if singular == 0 { k + 1 } else { singular };
             pivots[k] = k as i64 + 1;
             k += 1;
             continue;
         }
-        if let Some(i) = largest.filter(|_| own < threshold * column) {
-            let beside = (k..i).map(|j| a.at(i, j).abs());
-            let row = beside.chain((i + 1..n).map(|j| a.at(j, i).abs())).fold(0.0, f64::max);
-            if own >= threshold * column * (column / row) {
+        if let Some(i) = largest.filter(|_| diagonal < threshold * column) {
+            let left = (k..i).map(|j| a.at(i, j).abs());
+            let row = left.chain((i + 1..n).map(|j| a.at(j, i).abs())).fold(0.0, f64::max);
+            if diagonal >= threshold * column * (column / row) {
             } else if a.at(i, i).abs() >= threshold * row {
                 p = i;
             } else {
                 (p, wide) = (i, true);
             }
         }
-        let at = k + wide as usize;
-        if p != at {
-            swap_symmetric(a, at, p, k);
+        let target = k + wide as usize;
+        if p != target {
+            swap_symmetric(a, target, p, k);
         }
         if wide {
             eliminate_pair(a, k);
@@ -92,15 +92,15 @@ pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
     (pivots, singular)
 }
 
-/// Swaps rows and columns `at` and `p` of the lower triangle, from column `at` on.
-fn swap_symmetric(a: &mut Matrix, at: usize, p: usize, k: usize) {
+/// Swaps rows and columns `first` and `p` of the lower triangle, from column `first` on.
+fn swap_symmetric(a: &mut Matrix, first: usize, p: usize, k: usize) {
     let n = a.columns;
     let mut exchange = |x: (usize, usize), y: (usize, usize)| a.v.swap(x.0 * n + x.1, y.0 * n + y.1);
-    (p + 1..n).for_each(|i| exchange((i, at), (i, p)));
-    (at + 1..p).for_each(|i| exchange((i, at), (p, i)));
-    exchange((at, at), (p, p));
-    if at > k {
-        exchange((at, k), (p, k));
+    (p + 1..n).for_each(|i| exchange((i, first), (i, p)));
+    (first + 1..p).for_each(|i| exchange((i, first), (p, i)));
+    exchange((first, first), (p, p));
+    if first > k {
+        exchange((first, k), (p, k));
     }
 }
 
@@ -122,9 +122,9 @@ fn eliminate_one(a: &mut Matrix, k: usize) {
 
 /// Eliminates columns `k` and `k + 1` from the columns after them.
 fn eliminate_pair(a: &mut Matrix, k: usize) {
-    let beside = a.at(k + 1, k);
-    let (d1, d2) = (a.at(k + 1, k + 1) / beside, a.at(k, k) / beside);
-    let scale = 1.0 / (d1 * d2 - 1.0) / beside;
+    let off_diagonal = a.at(k + 1, k);
+    let (d1, d2) = (a.at(k + 1, k + 1) / off_diagonal, a.at(k, k) / off_diagonal);
+    let scale = 1.0 / (d1 * d2 - 1.0) / off_diagonal;
     for j in k + 2..a.rows {
         let (x, y) = (a.at(j, k), a.at(j, k + 1));
         let (p, q) = (scale * (d1 * x - y), scale * (d2 * y - x));
@@ -176,9 +176,9 @@ fn divide_block(a: &Matrix, b: &mut Matrix, k: usize, wide: bool) {
             b.set(k, j, x);
             continue;
         }
-        let beside = a.at(k + 1, k);
-        let (d1, d2) = (a.at(k, k) / beside, a.at(k + 1, k + 1) / beside);
-        let (x, y) = (b.at(k, j) / beside, b.at(k + 1, j) / beside);
+        let off_diagonal = a.at(k + 1, k);
+        let (d1, d2) = (a.at(k, k) / off_diagonal, a.at(k + 1, k + 1) / off_diagonal);
+        let (x, y) = (b.at(k, j) / off_diagonal, b.at(k + 1, j) / off_diagonal);
         let scale = d1 * d2 - 1.0;
         b.set(k, j, (d2 * x - y) / scale);
         b.set(k + 1, j, (d1 * y - x) / scale);

@@ -176,9 +176,9 @@ fn svd_type(c: &Call<TensorType>) -> OpResult<Type> {
     } else {
         (k.clone(), k)
     };
-    let of = |r: Dim, c: Dim| Val::Leaf(TensorType::new(d, [lead, &[r, c]].concat()));
+    let matrix = |r: Dim, c: Dim| Val::Leaf(TensorType::new(d, [lead, &[r, c]].concat()));
     let s = Val::Leaf(TensorType::new(d, values));
-    Ok(Val::Tuple(vec![of(m.clone(), left), s, of(right, n.clone())]))
+    Ok(Val::Tuple(vec![matrix(m.clone(), left), s, matrix(right, n.clone())]))
 }
 
 /// Half-precision inputs are computed in f32.
@@ -244,12 +244,12 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let matrices = symmetric_matrices(c)?;
-    let one = |(n, m): (usize, Option<Matrix>)| match m {
+    let eigenvalues = |(n, m): (usize, Option<Matrix>)| match m {
         Some(m) => symmetric_eigenvalues(&m),
         None => vec![f64::NAN; n],
     };
     let x = c.leaf("self")?;
-    let all: Vec<f64> = matrices.into_iter().flat_map(one).collect();
+    let all: Vec<f64> = matrices.into_iter().flat_map(eigenvalues).collect();
     tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], all).map(Val::Leaf)
 }
 

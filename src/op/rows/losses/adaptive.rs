@@ -44,8 +44,8 @@ fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpRe
         let hidden = b.linear(rows, pair[0])?;
         let scores = b.linear(&hidden, pair[1])?;
         let scores = b.log_softmax(&scores, Val::int(1))?;
-        let at = first + i as i64;
-        let cluster = b.slice(&head, 1, Dim::Const(at), Dim::Const(at + 1), 1)?;
+        let column = first + i as i64;
+        let cluster = b.slice(&head, 1, Dim::Const(column), Dim::Const(column + 1), 1)?;
         parts.push(b.add(&scores, &cluster)?);
     }
     let parts = parts.into_iter().map(Val::Leaf).collect();
@@ -75,8 +75,8 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let all = log_probabilities(b, c, &rows)?;
     let column = b.unsqueeze(&classes, 1)?;
-    let found = b.gather(&all, Val::int(1), &column)?;
-    let out = b.op(OpId::Squeeze, [(&found).into(), Val::int(1)])?;
+    let chosen = b.gather(&all, Val::int(1), &column)?;
+    let out = b.op(OpId::Squeeze, [(&chosen).into(), Val::int(1)])?;
     let mean = b.mean(&out)?;
     let loss = b.neg(&mean)?;
     let out = match single {

@@ -119,8 +119,8 @@ fn nll_with_weight(
     let (dim, dtype) = (rank.min(2) - 1, x.dtype());
     let wide = dtype.compute_dtype();
     let target = b.to_dtype(target, DType::I64)?;
-    let kept = b.ne(&target, c.get("ignore_index").clone())?;
-    let index = b.r#where(&kept, &target, Val::int(0))?;
+    let counted = b.ne(&target, c.get("ignore_index").clone())?;
+    let index = b.r#where(&counted, &target, Val::int(0))?;
     let index = b.unsqueeze(&index, dim)?;
     let picked = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
         let v = b.gather(t, Val::int(dim as i64), &index)?;
@@ -136,10 +136,10 @@ fn nll_with_weight(
         }
         None => b.full(value.shape()?, Val::int(1), wide)?,
     };
-    let weight = b.r#where(&kept, weight, Val::int(0))?;
+    let weight = b.r#where(&counted, weight, Val::int(0))?;
     let product = b.mul(&value, &weight)?;
     let product = b.neg(&product)?;
-    let terms = b.r#where(kept, product, Val::int(0))?;
+    let terms = b.r#where(counted, product, Val::int(0))?;
     let all = b.sum(weight)?;
     if parse_reduction(c)? != Reduction::Mean {
         return Ok((reduce_terms(b, c, &terms, dtype)?, all));
@@ -226,14 +226,14 @@ fn label_smoothing_loss(
         all = b.mul(&all, w)?;
     }
     let all = b.op(OpId::Sum, [all.into(), ints_val(&[dim as i64])])?;
-    let kept = b.ne(target, c.get("ignore_index").clone())?;
-    let all = b.r#where(&kept, all, Val::int(0))?;
+    let counted = b.ne(target, c.get("ignore_index").clone())?;
+    let all = b.r#where(&counted, all, Val::int(0))?;
     let all = match parse_reduction(c)? {
         Reduction::None => all,
         Reduction::Sum => b.sum(all)?,
         Reduction::Mean => {
             let sum = b.sum(all)?;
-            let count = kept_weight(b, &kept, target, weights.as_ref(), log, dim)?;
+            let count = kept_weight(b, &counted, target, weights.as_ref(), log, dim)?;
             b.div(&sum, &count)?
         }
     };
@@ -245,22 +245,22 @@ fn label_smoothing_loss(
 /// The divisor of the mean: the sum of the weights of the targets that are not ignored.
 fn kept_weight(
     b: &mut dyn Build,
-    kept: &Traced,
+    counted: &Traced,
     target: &Traced,
     weights: Option<&Traced>,
     log: &Traced,
     dim: usize,
 ) -> OpResult<Traced> {
     let Some(w) = weights else {
-        let ones = b.to_dtype(kept, log.dtype())?;
+        let ones = b.to_dtype(counted, log.dtype())?;
         return b.sum(ones);
     };
     let w = b.expand(w, log.shape()?)?;
     let target = b.to_dtype(target, DType::I64)?;
-    let index = b.r#where(kept, target, Val::int(0))?;
+    let index = b.r#where(counted, target, Val::int(0))?;
     let index = b.unsqueeze(&index, dim)?;
     let picked = b.gather(&w, Val::int(dim as i64), index)?;
     let picked = b.squeeze(&picked, dim)?;
-    let picked = b.r#where(kept, picked, Val::int(0))?;
+    let picked = b.r#where(counted, picked, Val::int(0))?;
     b.sum(picked)
 }

@@ -94,11 +94,11 @@ fn gaussian_nll_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         }
         v => b.full(x.shape()?, v.clone(), x.dtype())?,
     };
-    let (own, all) = (var.shape()?, x.shape()?);
+    let (var_shape, shape) = (var.shape()?, x.shape()?);
     let fits = |(k, (a, b)): (usize, (&Dim, &Dim))| {
-        a.sub(b).as_const() == Some(0) || k + 1 == all.len() && *a == Dim::Const(1)
+        a.sub(b).as_const() == Some(0) || k + 1 == shape.len() && *a == Dim::Const(1)
     };
-    if own.len() != all.len() || !own.iter().zip(all).enumerate().all(fits) {
+    if var_shape.len() != shape.len() || !var_shape.iter().zip(shape).enumerate().all(fits) {
         return Err(OpError::shape("var is of incorrect size"));
     }
     let var = b.op(OpId::Clamp, [var.into(), c.get("eps").clone()])?;

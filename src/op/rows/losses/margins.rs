@@ -193,14 +193,14 @@ fn cosine_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tr
     let length = b.mul(&lengths[0], &lengths[1])?;
     let length = b.sqrt(&length)?;
     let cos = b.div(&product, &length)?;
-    let near = b.rsub(&cos, Val::int(1))?;
+    let similar = b.rsub(&cos, Val::int(1))?;
     let margin = bool_to_float(b, c.get("margin"))?;
-    let far = b.sub(&cos, margin)?;
-    let far = b.op(OpId::Clamp, [far.into(), Val::int(0)])?;
+    let dissimilar = b.sub(&cos, margin)?;
+    let dissimilar = b.op(OpId::Clamp, [dissimilar.into(), Val::int(0)])?;
     let (same, other) = (b.eq(target, Val::int(1))?, b.eq(target, Val::int(-1))?);
-    let near = b.r#where(same, near, Val::int(0))?;
-    let far = b.r#where(other, far, Val::int(0))?;
-    let terms = b.add(&near, &far)?;
+    let similar = b.r#where(same, similar, Val::int(0))?;
+    let dissimilar = b.r#where(other, dissimilar, Val::int(0))?;
+    let terms = b.add(&similar, &dissimilar)?;
     reduce_terms(b, c, &terms, terms.dtype())
 }
 
@@ -227,8 +227,8 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     )?;
     let n = rows.shape()?[0].clone();
     let target_column = b.reshape(target, &[n.clone(), Dim::Const(1)])?;
-    let own = b.gather(&rows, Val::int(1), &target_column)?;
-    let z = b.sub(&rows, &own)?;
+    let correct = b.gather(&rows, Val::int(1), &target_column)?;
+    let z = b.sub(&rows, &correct)?;
     let z = b.add(&z, c.get("margin").clone())?;
     let mut z = b.op(OpId::Clamp, [z.into(), Val::int(0)])?;
     if p == 2.0 {
@@ -285,9 +285,9 @@ fn hinge_embedding_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
     let margin = bool_to_float(b, c.get("margin"))?;
     let rest = b.rsub(x, margin)?;
     let rest = b.op(OpId::Clamp, [rest.into(), Val::int(0)])?;
-    let (one, minus) = (b.ne(target, Val::int(1))?, b.ne(target, Val::int(-1))?);
-    let left = b.r#where(one, rest, Val::int(0))?;
-    let right = b.r#where(minus, x, Val::int(0))?;
+    let (not_positive, not_negative) = (b.ne(target, Val::int(1))?, b.ne(target, Val::int(-1))?);
+    let left = b.r#where(not_positive, rest, Val::int(0))?;
+    let right = b.r#where(not_negative, x, Val::int(0))?;
     let terms = b.add(&left, &right)?;
     reduce_terms(b, c, &terms, dtype)
 }
@@ -302,18 +302,18 @@ fn triplet_margin_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
         ));
     }
     let (t, dtype) = widen_tensors(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
-    let how = [c.get("p").clone(), c.get("eps").clone()];
+    let options = [c.get("p").clone(), c.get("eps").clone()];
     let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
-        let args = [vec![x.into(), y.into()], how.to_vec()].concat();
+        let args = [vec![x.into(), y.into()], options.to_vec()].concat();
         b.op(OpId::PairwiseDistance, args)
     };
-    let near = distance(b, &t[0], &t[1])?;
-    let mut far = distance(b, &t[0], &t[2])?;
+    let to_positive = distance(b, &t[0], &t[1])?;
+    let mut to_negative = distance(b, &t[0], &t[2])?;
     if c.bool("swap")? {
         let other = distance(b, &t[1], &t[2])?;
-        far = b.minimum(&far, &other)?;
+        to_negative = b.minimum(&to_negative, &other)?;
     }
-    let d = b.sub(&near, &far)?;
+    let d = b.sub(&to_positive, &to_negative)?;
     let d = b.add(&d, c.get("margin").clone())?;
     let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
     reduce_terms(b, c, &terms, dtype)

@@ -96,10 +96,14 @@ fn parse_reduction<T>(c: &Call<T>) -> OpResult<i64> {
 }
 
 /// Returns one result per sample, or a single one.
-fn reduce_losses(values: &[f64], how: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+fn reduce_losses(values: &[f64], reduction: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     let total: f64 = values.iter().sum();
-    let whole = [if how == 1 { total / values.len() as f64 } else { total }];
-    let (shape, values): (&[usize], &[f64]) = if how == 0 { (shape, values) } else { (&[], &whole) };
+    let whole = [if reduction == 1 {
+        total / values.len() as f64
+    } else {
+        total
+    }];
+    let (shape, values): (&[usize], &[f64]) = if reduction == 0 { (shape, values) } else { (&[], &whole) };
     let mut out = zeros(dtype, shape)?;
     values.iter().enumerate().for_each(|(i, v)| out.set(i, Scalar::F64(*v)));
     Ok(out)
@@ -128,17 +132,17 @@ fn ctc_type(c: &Call<TensorType>) -> OpResult<Type> {
 
 /// Sequence lengths, given as a list or a tensor.
 fn sequence_lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<usize>> {
-    let given = match c.get(name) {
+    let lengths = match c.get(name) {
         Val::Leaf(t) => to_i64_indices(t, "lengths must be integers")?
             .as_slice::<i64>()
             .to_vec(),
         _ => c.ints(name)?,
     };
-    if given.len() != batch {
+    if lengths.len() != batch {
         return Err(OpError::shape(format!("{name} must be of size batch_size")));
     }
     let size = |n: &i64| usize::try_from(*n);
-    given
+    lengths
         .iter()
         .map(size)
         .collect::<Result<_, _>>()
@@ -154,7 +158,7 @@ struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    fn at(&self, t: usize, class: usize) -> f64 {
+    fn log_prob(&self, t: usize, class: usize) -> f64 {
         self.log_probs
             .get((t * self.batch + self.number) * self.classes + class)
             .to_f64()
@@ -175,7 +179,7 @@ fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> 
     let label = |s: usize| if s.is_multiple_of(2) { blank } else { targets[s / 2] };
     let places = 2 * targets.len() + 1;
     let mut alpha = vec![f64::NEG_INFINITY; places];
-    (0..places.min(2)).for_each(|s| alpha[s] = x.at(0, label(s)));
+    (0..places.min(2)).for_each(|s| alpha[s] = x.log_prob(0, label(s)));
     for t in 1..steps {
         let before = alpha.clone();
         for s in 0..places {
@@ -186,7 +190,7 @@ fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> 
             if s > 1 && label(s - 2) != label(s) {
                 terms.push(before[s - 2]);
             }
-            alpha[s] = log_sum(&terms) + x.at(t, label(s));
+            alpha[s] = log_sum(&terms) + x.log_prob(t, label(s));
         }
     }
     -log_sum(&alpha[places.saturating_sub(2)..])
@@ -209,7 +213,7 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         labels: targets.numel(),
         row: targets.shape().last().copied().filter(|_| by_rows),
     };
-    let how = parse_reduction(c)?;
+    let reduction = parse_reduction(c)?;
     let mut sample = Sample {
         log_probs: x,
         batch,
@@ -227,14 +231,14 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             f64::INFINITY if c.bool("zero_infinity")? => 0.0,
             loss => loss,
         };
-        losses.push(if how == 1 {
+        losses.push(if reduction == 1 {
             loss / labels.len().max(1) as f64
         } else {
             loss
         });
     }
     let shape: &[usize] = if single { &[] } else { &[batch] };
-    reduce_losses(&losses, how, x.dtype(), shape).map(Val::Leaf)
+    reduce_losses(&losses, reduction, x.dtype(), shape).map(Val::Leaf)
 }
 
 fn check_input_length(steps: usize, time: usize) -> OpResult<()> {
@@ -293,8 +297,8 @@ fn multilabel_type(c: &Call<TensorType>) -> OpResult<Type> {
         .iter()
         .zip(target)
         .all(|(a, b)| a.sub(b).as_const().is_none_or(|d| d == 0));
-    let one = |s: &[Dim]| s.iter().all(|d| *d == Dim::Const(1));
-    if x.len() > 2 || x.len() != target.len() && !(one(x) && one(target)) || !same {
+    let single = |s: &[Dim]| s.iter().all(|d| *d == Dim::Const(1));
+    if x.len() > 2 || x.len() != target.len() && !(single(x) && single(target)) || !same {
         return Err(OpError::shape(
             "inconsistent target size: multilabel_margin_loss takes targets of the input's shape",
         ));

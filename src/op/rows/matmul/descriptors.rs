@@ -142,10 +142,10 @@ pub(in crate::op::rows) fn matmul_shape(a: &[Dim], b: &[Dim], b_transposed: bool
 
 fn want_rank(c: &Call<TensorType>, names: [&str; 2], rank: usize) -> OpResult<()> {
     for name in names {
-        let got = c.shaped(name)?.1.len();
-        if got != rank {
+        let found = c.shaped(name)?.1.len();
+        if found != rank {
             return Err(OpError::shape(match rank {
-                2 => format!("{}: {name} must be a matrix, got {got}-D tensor", c.op.name),
+                2 => format!("{}: {name} must be a matrix, got {found}-D tensor", c.op.name),
                 1 => {
                     let ranks = names.map(|n| c.shaped(n).map_or(0, |t| t.1.len()));
                     format!("1D tensors expected, but got {}D and {}D tensors", ranks[0], ranks[1])

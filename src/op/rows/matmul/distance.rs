@@ -240,8 +240,8 @@ fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let pairs = b.op(OpId::TriuIndices, [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;
     let mut side = vec![];
     for k in 0..2 {
-        let at = b.select(&pairs, 0, Dim::Const(k))?;
-        side.push(b.index_select(x, Val::int(0), at)?);
+        let index = b.select(&pairs, 0, Dim::Const(k))?;
+        side.push(b.index_select(x, Val::int(0), index)?);
     }
     let d = b.sub(&side[0], &side[1])?;
     last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
@@ -286,11 +286,11 @@ fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -
         )));
     }
     let (x, y) = (b.expand(x, shape)?, b.expand(y, shape)?);
-    let at = |b: &mut dyn Build, t: &Traced, i: i64| b.slice(t, dim, Dim::Const(i), Dim::Const(i + 1), 1);
+    let component = |b: &mut dyn Build, t: &Traced, i: i64| b.slice(t, dim, Dim::Const(i), Dim::Const(i + 1), 1);
     let mut parts = vec![];
     for (i, j) in [(1, 2), (2, 0), (0, 1)] {
-        let (xi, yj) = (at(b, &x, i)?, at(b, &y, j)?);
-        let (xj, yi) = (at(b, &x, j)?, at(b, &y, i)?);
+        let (xi, yj) = (component(b, &x, i)?, component(b, &y, j)?);
+        let (xj, yi) = (component(b, &x, j)?, component(b, &y, i)?);
         let (p, q) = (b.mul(&xi, &yj)?, b.mul(&xj, &yi)?);
         parts.push(b.sub(&p, &q)?);
     }

@@ -37,8 +37,8 @@ struct Term {
     labels: Vec<DimLabel>,
 }
 
-fn einsum_error<T>(what: impl Into<String>) -> OpResult<T> {
-    Err(OpError::arg("equation", format!("einsum(): {}", what.into())))
+fn einsum_error<T>(problem: impl Into<String>) -> OpResult<T> {
+    Err(OpError::arg("equation", format!("einsum(): {}", problem.into())))
 }
 
 /// Parses the labels of one part of the equation. An ellipsis covers the dims of `rank` that have no letter.
@@ -82,8 +82,10 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     };
     let parts: Vec<&str> = left.split(',').collect();
     if parts.len() != tensors.len() {
-        let given = if tensors.len() < parts.len() { "fewer" } else { "more" };
-        return einsum_error(format!("{given} operands were provided than specified in the equation"));
+        let quantity = if tensors.len() < parts.len() { "fewer" } else { "more" };
+        return einsum_error(format!(
+            "{quantity} operands were provided than specified in the equation"
+        ));
     }
     let mut terms = vec![];
     for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
@@ -234,8 +236,8 @@ fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
     let (shape, theirs) = (t.tensor.shape()?.to_vec(), other.tensor.shape()?);
     let one = Dim::Const(1);
     let drops = |i: usize| {
-        let at = other.labels.iter().position(|l| *l == t.labels[i]);
-        shape[i] == one && at.is_some_and(|j| theirs[j] != one)
+        let position = other.labels.iter().position(|l| *l == t.labels[i]);
+        shape[i] == one && position.is_some_and(|j| theirs[j] != one)
     };
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| drops(i)).collect();
     squeeze_dims(b, t, &dims)
@@ -248,11 +250,11 @@ fn contract_pair(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&DimLabel)
     let y = without_units(b, y, &x0)?;
     let mut x = reduce_unneeded(b, x, &|l| needed(l) || y.labels.contains(l))?;
     let mut y = reduce_unneeded(b, y, &|l| needed(l) || x.labels.contains(l))?;
-    let both = |l: &&DimLabel| y.labels.contains(l);
+    let shared = |l: &&DimLabel| y.labels.contains(l);
     let pick = |t: &Term, f: &dyn Fn(&DimLabel) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
     let batch = pick(&x, &|l| y.labels.contains(l) && needed(l));
     let inner = pick(&x, &|l| y.labels.contains(l) && !needed(l));
-    let rows = pick(&x, &|l| !both(&l));
+    let rows = pick(&x, &|l| !shared(&l));
     let columns = pick(&y, &|l| !x.labels.contains(l));
     // Sums of integers are i64, so the dtypes may differ. A product without a sum promotes; one with a sum requires
     // equal dtypes.

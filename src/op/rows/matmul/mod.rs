@@ -213,8 +213,8 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
         out = b.squeeze(&out, last)?;
     }
     if row {
-        let at = out.rank()? - if column { 1 } else { 2 };
-        out = b.squeeze(&out, at)?;
+        let dim = out.rank()? - if column { 1 } else { 2 };
+        out = b.squeeze(&out, dim)?;
     }
     Ok(out)
 }
@@ -240,11 +240,11 @@ fn linear_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
         let lead = bias.len().saturating_sub(shape.len());
         let broadcast = s.broadcast(&bias[lead..], &shape)?;
         if broadcast != shape || bias[..lead].iter().any(|d| *d != Dim::Const(1)) {
-            let what = "output with shape {} doesn't match the broadcast shape {}";
-            let what = what
+            let title = "output with shape {} doesn't match the broadcast shape {}";
+            let title = title
                 .replacen("{}", &list_text(&shape), 1)
                 .replacen("{}", &list_text(bias), 1);
-            return Err(OpError::shape(what));
+            return Err(OpError::shape(title));
         }
     }
     Ok(out)

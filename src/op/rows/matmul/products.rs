@@ -106,8 +106,8 @@ fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let missing = |d: usize| sizes[d] == Dim::Const(0) && !texts.concat().contains(letter(d));
     let unrolled = crate::op::wrap_dim(c.int("unroll_dim")?, total)?;
     if (0..total).any(|d| missing(d) && (d == unrolled || !summed.contains(&d))) {
-        let kept = (0..total).filter(|d| !summed.contains(d));
-        let shape: Vec<Dim> = kept.map(|d| sizes[d].clone()).collect();
+        let remaining = (0..total).filter(|d| !summed.contains(d));
+        let shape: Vec<Dim> = remaining.map(|d| sizes[d].clone()).collect();
         return b.full(&shape, Val::int(0), c.leaf("i1")?.dtype()).map(Val::Leaf);
     }
     check_trilinear(c, &texts, &sizes, &summed)?;
@@ -117,17 +117,17 @@ fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 /// The dims in argument `name`, each of which may occur once.
 fn distinct_dims(c: &Call<Traced>, name: &str, rank: usize) -> OpResult<Vec<usize>> {
-    let mut found = vec![];
+    let mut dims = vec![];
     for d in c.ints(name)? {
         let d = crate::op::wrap_dim(d, rank)?;
-        if found.contains(&d) {
+        if dims.contains(&d) {
             return Err(OpError::shape(format!(
                 "dim {d} appears multiple times in the list of dims"
             )));
         }
-        found.push(d);
+        dims.push(d);
     }
-    Ok(found)
+    Ok(dims)
 }
 
 /// The sizes of a trilinear product: those of the last operand that has the dim, or 0 if no operand has it.
@@ -268,7 +268,7 @@ fn sum_kept(b: &mut dyn Build, t: &Traced, dim: usize) -> OpResult<Traced> {
 
 fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-    let how = c.get("dims_self");
+    let dims = c.get("dims_self");
     let list = |v: &Val<Traced>| -> OpResult<Vec<i64>> {
         let items = v.items().unwrap_or_default();
         items
@@ -276,7 +276,7 @@ fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             .map(|x| x.as_int().ok_or_else(|| OpError::arg("dims_self", "dims must be ints")))
             .collect()
     };
-    if let Some(n) = how.as_int() {
+    if let Some(n) = dims.as_int() {
         let (rx, ry) = (x.rank()? as i64, y.rank()? as i64);
         if n < 0 || n > rx.min(ry) {
             return Err(OpError::shape(format!(
@@ -288,9 +288,9 @@ fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return contract_dims(b, x, y, &dx, &(0..n).collect::<Vec<_>>());
     }
     if !c.is_none("dims_other") {
-        return contract_dims(b, x, y, &list(how)?, &c.ints("dims_other")?);
+        return contract_dims(b, x, y, &list(dims)?, &c.ints("dims_other")?);
     }
-    match how.items() {
+    match dims.items() {
         Some([p, q]) => {
             let side = |v: &Val<Traced>| v.as_int().map_or_else(|| list(v), |i| Ok(vec![i]));
             contract_dims(b, x, y, &side(p)?, &side(q)?)

@@ -119,8 +119,8 @@ fn no_training() -> Op {
 pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     let shape = c.leaf("input")?.shape()?;
     let others = shape.iter().enumerate().filter(|(d, _)| *d != 1).map(|(_, n)| n);
-    let one = others.fold(Dim::Const(1), |p, n| p.mul(n)) == Dim::Const(1);
-    if !one {
+    let single_value = others.fold(Dim::Const(1), |p, n| p.mul(n)) == Dim::Const(1);
+    if !single_value {
         return Ok(());
     }
     let title = format!(
@@ -285,8 +285,8 @@ fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpRes
         )));
     }
     check_channels(c, &x.shape()?[1])?;
-    let given = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
-    match given("running_mean").zip(given("running_var")) {
+    let running = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
+    match running("running_mean").zip(running("running_var")) {
         Some((mean, var)) if !training => Ok((normalise_by_running(b, c, mean, var)?, None)),
         _ => batch_stats(b, c),
     }

@@ -76,8 +76,8 @@ pub(super) fn unbatched_instance_norm() -> Op {
          running_var, bool running, float? momentum, float eps) -> Tensor",
         |b, c| {
             let x = c.leaf("input")?;
-            let alone = x.rank()? as i64 == c.int("unbatched_rank")?;
-            let input = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
+            let unbatched = x.rank()? as i64 == c.int("unbatched_rank")?;
+            let input = if unbatched { b.unsqueeze(x, 0)? } else { x.clone() };
             let mut args = c.args.clone();
             args.remove(1);
             args[0] = input.into();
@@ -87,7 +87,7 @@ pub(super) fn unbatched_instance_norm() -> Op {
             }
             args.extend([Val::Bool(true), Val::Bool(true)]);
             let y = b.op(OpId::InstanceNorm, args)?;
-            if alone { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
+            if unbatched { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
         },
     )
     .doc("instance_norm for an input with an optional batch dim")

@@ -250,9 +250,9 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     }
     let squares = b.mul(x, x)?;
     let mut pad = vec![0i64; 2 * (rank - 1)];
-    let at = pad.len() - 2;
-    pad[at] = size / 2;
-    pad[at + 1] = (size - 1) / 2;
+    let first = pad.len() - 2;
+    pad[first] = size / 2;
+    pad[first + 1] = (size - 1) / 2;
     let padded = b.op(
         OpId::ConstantPadNd,
         [(&squares).into(), ints_val(&pad), Val::Float(0.0)],

@@ -102,8 +102,8 @@ fn to_row() -> Op {
         )
         .form("Tensor.type", "type(Tensor self, ScalarType dtype, bool non_blocking=False) -> Tensor")
         .aliasing()
-        .same_object(|c, at| {
-            let same = c.is_none("memory_format") || has_format(c, at) == Some(true);
+        .same_object(|c, layout| {
+            let same = c.is_none("memory_format") || has_format(c, layout) == Some(true);
             same && c.get("copy").as_int() == Some(0)
         });
     for (path, dtype) in [

@@ -283,9 +283,9 @@ fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpRes
         }
     };
     let scale = b.to_dtype(&scale, DType::F64)?;
-    let one = [Dim::Const(1)];
+    let shape = [Dim::Const(1)];
     Ok(Val::Tuple(vec![
-        b.reshape(&scale, &one)?.into(),
-        b.reshape(&zero, &one)?.into(),
+        b.reshape(&scale, &shape)?.into(),
+        b.reshape(&zero, &shape)?.into(),
     ]))
 }

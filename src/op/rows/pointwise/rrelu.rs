@@ -124,11 +124,11 @@ fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let noise = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let bounds = [Val::Float(lower), Val::Float(upper), Val::Bool(true)];
-    let both = b.call_many(
+    let results = b.call_many(
         OpId::RreluWithNoiseFunctional,
         [vec![x.into(), noise.into()], bounds.to_vec()].concat(),
     )?;
-    let out = both.into_iter().next();
+    let out = results.into_iter().next();
     out.map(Val::Leaf)
         .ok_or_else(|| OpError::arg("self", "rrelu returns a tensor"))
 }

@@ -141,18 +141,18 @@ fn clamp_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
 /// upper bound below it is an error.
 pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max: &str) -> OpResult<(bool, bool)> {
     let d = call_dtypes(c)?.common;
-    let given = (!c.is_none(min), !c.is_none(max));
+    let has_bounds = (!c.is_none(min), !c.is_none(max));
     if !d.is_int() {
         let numbers = [min, max].map(|name| number_of(c.get(name)));
         return match numbers.into_iter().flatten().any(|n| overflows(n, d)) {
             true => Err(overflow_error(d)),
-            false => Ok(given),
+            false => Ok(has_bounds),
         };
     }
-    let outside = |what: &str, n: f64| {
+    let outside = |bound: &str, n: f64| {
         let d = d.scalar_type_name();
         OpError::value(format!(
-            "Clamp {what} value {n} is outside the representable range of {d}"
+            "Clamp {bound} value {n} is outside the representable range of {d}"
         ))
     };
     let half = 2f64.powi(d.size() as i32 * 8 - 1);
@@ -170,8 +170,8 @@ pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max
         return Err(outside("max", b));
     }
     Ok((
-        given.0 && a.is_none_or(|a| a >= low),
-        given.1 && b.is_none_or(|b| b <= high),
+        has_bounds.0 && a.is_none_or(|a| a >= low),
+        has_bounds.1 && b.is_none_or(|b| b <= high),
     ))
 }
 

@@ -235,16 +235,16 @@ fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
 /// Calls the pool `op` with the arguments other than `return_indices`. Returns both of its results if that is true,
 /// else the first.
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
-    let own = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
+    let count = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
     let dtype = c.args.first().and_then(Val::as_leaf).map(Traced::dtype);
     if let (Some(d), "max_pool1d", false) = (dtype.filter(|d| !d.is_float()), c.op.name, c.bool("return_indices")?) {
         return Err(not_implemented("max_pool1d_impl", d));
     }
-    let both = b.call(op, c.args[..own].to_vec())?;
+    let results = b.call(op, c.args[..count].to_vec())?;
     if c.bool("return_indices")? {
-        return Ok(both);
+        return Ok(results);
     }
-    let first = both.items().and_then(|v| v.first()).cloned();
+    let first = results.items().and_then(|v| v.first()).cloned();
     first.ok_or_else(|| OpError::arg("self", format!("`{op}` returns two tensors")))
 }
 

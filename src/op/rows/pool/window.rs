@@ -130,7 +130,7 @@ impl Pool {
     }
 
     fn check_params(&self) -> OpResult<()> {
-        let fail = |what: &str| Err(OpError::shape(what.to_string()));
+        let fail = |title: &str| Err(OpError::shape(title.to_string()));
         if self.kernel.is_empty() || self.kernel.iter().any(|&k| k <= 0) {
             return fail("kernel size should be greater than zero");
         }
@@ -172,8 +172,8 @@ impl Pool {
     fn from_adaptive_call(c: &Call<TensorType>, n: usize, dtype: DType, x: &[Dim]) -> OpResult<Pool> {
         let lead = x.len() - n;
         let mut out = x[..lead].to_vec();
-        for (d, own) in x[lead..].iter().enumerate() {
-            let wanted = match c.get("output_size") {
+        for (d, size) in x[lead..].iter().enumerate() {
+            let requested = match c.get("output_size") {
                 Val::List(v) | Val::Tuple(v) if v.len() == n => &v[d],
                 Val::List(v) | Val::Tuple(v) if v.len() == 1 => &v[0],
                 Val::List(_) | Val::Tuple(_) => {
@@ -181,9 +181,9 @@ impl Pool {
                 }
                 v => v,
             };
-            out.push(match wanted {
+            out.push(match requested {
                 // `None` keeps the operand's size.
-                Val::None => own.clone(),
+                Val::None => size.clone(),
                 Val::Int(d) => d.clone(),
                 _ => return Err(OpError::arg("output_size", "the sizes must be ints or None")),
             });
@@ -259,14 +259,14 @@ fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
         .filter_map(|d| d.as_const().map(|d| d as usize))
         .collect();
     let lead = x.rank() - n;
-    let one = PoolWindow {
+    let unit = PoolWindow {
         start: 0,
         end: 1,
         step: 1,
         full: 1,
     };
     let mut size = [1; 3];
-    let mut windows = [vec![one], vec![one], vec![one]];
+    let mut windows = [vec![unit], vec![unit], vec![unit]];
     for d in 0..n {
         size[3 - n + d] = x.shape()[lead + d];
         windows[3 - n + d] = pool.windows_along(d, x.shape()[lead + d], shape[lead + d]);
@@ -282,7 +282,7 @@ fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
 }
 
 /// Maxima and their positions within the plane. NaN wins; the first of equal elements counts.
-fn max_planes<T: Number>(p: &Planes, out: &mut [T], at: &mut [i64]) {
+fn max_planes<T: Number>(p: &Planes, out: &mut [T], indices: &mut [i64]) {
     let x = p.x.as_slice::<T>();
     let [_, h, w] = p.size;
     let plane: usize = p.size.iter().product();
@@ -303,7 +303,7 @@ fn max_planes<T: Number>(p: &Planes, out: &mut [T], at: &mut [i64]) {
                             }
                         }
                     }
-                    (out[o], at[o]) = (best, place as i64);
+                    (out[o], indices[o]) = (best, place as i64);
                     o += 1;
                 }
             }
@@ -319,12 +319,12 @@ pub(in crate::op::rows) fn max_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<
         Kind::Max
     };
     let p = prepare_planes(c, n, kind)?;
-    let mut at = zeros(DType::I64, &p.shape)?;
+    let mut indices = zeros(DType::I64, &p.shape)?;
     let mut out = zeros(native(p.pool.dtype), &p.shape)?;
     if out.numel() > 0 {
-        with_number!(p.pool.dtype, T => max_planes::<T>(&p, out.as_mut_slice::<T>(), at.as_mut_slice::<i64>()));
+        with_number!(p.pool.dtype, T => max_planes::<T>(&p, out.as_mut_slice::<T>(), indices.as_mut_slice::<i64>()));
     }
-    Ok(Val::Tuple(vec![Val::Leaf(out.to(p.pool.dtype)), Val::Leaf(at)]))
+    Ok(Val::Tuple(vec![Val::Leaf(out.to(p.pool.dtype)), Val::Leaf(indices)]))
 }
 
 /// The divisor that turns a window's sum into a mean.

@@ -129,8 +129,8 @@ fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         OpId::MaxPool2dWithIndices,
         OpId::MaxPool3dWithIndices,
     ];
-    let both = b.call_many(OpId::for_dims(pools, n), c.args.clone())?;
-    let [values, indices] = &both[..] else {
+    let results = b.call_many(OpId::for_dims(pools, n), c.args.clone())?;
+    let [values, indices] = &results[..] else {
         return Err(OpError::arg("self", "max_pool returns two tensors"));
     };
     let sizes = x.shape()?[x.rank()? - n..].to_vec();

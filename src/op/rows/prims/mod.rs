@@ -201,20 +201,20 @@ fn view_rows() -> Vec<Op> {
 }
 
 fn broadcast_in_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, shape, at) = (c.leaf("a")?, c.dims("shape")?, c.ints("broadcast_dimensions")?);
-    let mut own = vec![Dim::Const(1); shape.len()];
-    let ascends = at.windows(2).all(|w| w[0] < w[1]);
-    let inside = at.iter().all(|&d| (0..shape.len() as i64).contains(&d));
-    if at.len() != x.rank()? || !ascends || !inside {
+    let (x, shape, dims) = (c.leaf("a")?, c.dims("shape")?, c.ints("broadcast_dimensions")?);
+    let mut sizes = vec![Dim::Const(1); shape.len()];
+    let ascends = dims.windows(2).all(|w| w[0] < w[1]);
+    let inside = dims.iter().all(|&d| (0..shape.len() as i64).contains(&d));
+    if dims.len() != x.rank()? || !ascends || !inside {
         return Err(OpError::arg(
             "broadcast_dimensions",
             "expected a dim of the result for each dim of the operand, in ascending order",
         ));
     }
-    for (&d, n) in at.iter().zip(x.shape()?) {
-        own[d as usize] = n.clone();
+    for (&d, n) in dims.iter().zip(x.shape()?) {
+        sizes[d as usize] = n.clone();
     }
-    let x = b.op(OpId::Reshape, [x.into(), dims_val(&own)])?;
+    let x = b.op(OpId::Reshape, [x.into(), dims_val(&sizes)])?;
     b.op(OpId::Expand, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 
@@ -283,13 +283,13 @@ fn in_dtype(b: &mut dyn Build, c: &Call<Traced>, y: Traced) -> OpResult<Val<Trac
 
 fn reduce_prim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("inp")?;
-    let own = c.opt_dtype("output_dtype").unwrap_or(x.dtype());
+    let dtype = c.opt_dtype("output_dtype").unwrap_or(x.dtype());
     let all = || (0..x.rank().unwrap_or(0) as i64).collect();
     let mut dims = c.opt_ints("dims")?.unwrap_or_else(all);
     if dims.is_empty() && c.op.is(OpId::PrimsProd) {
         return b.clone(x).map(Val::Leaf);
     }
-    let typed = [Val::Bool(false), Val::DType(own)];
+    let typed = [Val::Bool(false), Val::DType(dtype)];
     let y = match c.op.id() {
         // One dim at a time, the last first.
         Some(OpId::PrimsProd) => {
@@ -302,7 +302,7 @@ fn reduce_prim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         Some(OpId::PrimsAmax) => b.op(OpId::Amax, [x.into(), ints_val(&dims), Val::Bool(false)])?,
         _ => b.op(OpId::Amin, [x.into(), ints_val(&dims), Val::Bool(false)])?,
     };
-    b.to_dtype(&y, own).map(Val::Leaf)
+    b.to_dtype(&y, dtype).map(Val::Leaf)
 }
 
 #[cfg(test)]

@@ -76,9 +76,9 @@ pub(super) fn item_of(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trace
         Val::List(v) => sequence_item(v, index, Val::List),
         Val::Tuple(v) => sequence_item(v, index, Val::Tuple),
         Val::Dict(v) => {
-            let found = v.iter().find(|(k, _)| same_key(k, index));
+            let entry = v.iter().find(|(k, _)| same_key(k, index));
             let text = || OpError::arg("index", format!("KeyError: the dict has no key {}", key_text(index)));
-            found.map(|(_, x)| x.clone()).ok_or_else(text)
+            entry.map(|(_, x)| x.clone()).ok_or_else(text)
         }
         Val::Unknown => Ok(Val::Unknown),
         v => Err(OpError::arg(

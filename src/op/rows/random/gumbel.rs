@@ -27,11 +27,11 @@ fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     if !c.bool("hard")? {
         return Ok(soft.into());
     }
-    let at = Val::int(dim as i64);
-    let index = b.op(OpId::Argmax, [(&soft).into(), at.clone(), Val::Bool(true)])?;
+    let dim = Val::int(dim as i64);
+    let index = b.op(OpId::Argmax, [(&soft).into(), dim.clone(), Val::Bool(true)])?;
     let zeros = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let ones = b.full(index.shape()?, Val::int(1), x.dtype())?;
-    let hard = b.scatter(zeros, at, index, ones)?;
+    let hard = b.scatter(zeros, dim, index, ones)?;
     // The same operations as in torch, so that the rounding is also the same.
     let rest = b.sub(&hard, &soft)?;
     b.add(&rest, &soft).map(Val::Leaf)

@@ -13,11 +13,12 @@ use crate::tensor::{Scalar, Tensor, ViewMut, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
-    let own = [float_rows(), integer_rows(), bounded_integer_rows(), fill_rows()]
+    let random = [float_rows(), integer_rows(), bounded_integer_rows(), fill_rows()]
         .into_iter()
         .flatten();
     let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];
-    own.map(|op| op.effect(Effect::Random))
+    random
+        .map(|op| op.effect(Effect::Random))
         .chain(rest.into_iter().flatten())
         .collect()
 }
@@ -27,8 +28,8 @@ pub(super) fn rows() -> Vec<Op> {
 fn random_type(c: &Call<TensorType>, default: DType) -> OpResult<TensorType> {
     let has = |name| c.op.schema.index_of(name).is_some();
     let like = c.args.iter().find_map(Val::as_leaf);
-    let given = if has("dtype") { c.opt_dtype("dtype") } else { None };
-    let dtype = given.or(like.map(|t| t.dtype)).unwrap_or(default);
+    let requested = if has("dtype") { c.opt_dtype("dtype") } else { None };
+    let dtype = requested.or(like.map(|t| t.dtype)).unwrap_or(default);
     if !dtype.is_computed() {
         return Err(not_implemented(c.op.name, dtype));
     }

@@ -63,16 +63,16 @@ fn check_not_empty(c: &Call<TensorType>, shape: &[Dim], dims: &[usize]) -> OpRes
 fn hash_tensor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let dims = reduced_dims(c, x.rank(), false)?;
-    let kept = reduced_shape(x.shape(), &dims, true);
-    let mut out = vec![0i64; kept.iter().product()];
-    let mut at = vec![0usize; x.rank()];
+    let reduced = reduced_shape(x.shape(), &dims, true);
+    let mut out = vec![0i64; reduced.iter().product()];
+    let mut position = vec![0usize; x.rank()];
     for i in 0..x.numel() {
-        let place = at
+        let place = position
             .iter()
-            .zip(&kept)
+            .zip(&reduced)
             .fold(0, |p, (&a, &n)| p * n + if n == 1 { 0 } else { a });
         out[place] ^= scalar_bits(x.get(i));
-        for (a, &n) in at.iter_mut().zip(x.shape()).rev() {
+        for (a, &n) in position.iter_mut().zip(x.shape()).rev() {
             *a += 1;
             if *a < n {
                 break;

@@ -142,8 +142,8 @@ fn check_operands(c: &Call<TensorType>) -> OpResult<DType> {
 fn one_dim(c: &Call<TensorType>) -> OpResult<Type> {
     let d = check_operands(c)?;
     let edges = edges_of(c.get("bins"))?;
-    let of = |n: Dim| Val::Leaf(TensorType::new(d, vec![n]));
-    Ok(Val::Tuple(vec![of(edges.sub(&Dim::Const(1))), of(edges)]))
+    let tensor = |n: Dim| Val::Leaf(TensorType::new(d, vec![n]));
+    Ok(Val::Tuple(vec![tensor(edges.sub(&Dim::Const(1))), tensor(edges)]))
 }
 
 fn several_dims(c: &Call<TensorType>) -> OpResult<Type> {
@@ -161,10 +161,10 @@ fn several_dims(c: &Call<TensorType>) -> OpResult<Type> {
     }
     let edges: Vec<Dim> = bins.iter().map(edges_of).collect::<OpResult<_>>()?;
     let cells = edges.iter().map(|n| n.sub(&Dim::Const(1))).collect();
-    let of = |s| Val::Leaf(TensorType::new(d, s));
+    let tensor = |s| Val::Leaf(TensorType::new(d, s));
     Ok(Val::Tuple(vec![
-        of(cells),
-        Val::List(edges.into_iter().map(|n| of(vec![n])).collect()),
+        tensor(cells),
+        Val::List(edges.into_iter().map(|n| tensor(vec![n])).collect()),
     ]))
 }
 
@@ -238,12 +238,12 @@ fn column_range(x: &Tensor, j: usize) -> (f64, f64) {
 /// `torch.linspace(low, high, bins + 1)` in the dtype.
 fn linspace_edges(low: f64, high: f64, bins: usize, dtype: DType) -> Vec<f64> {
     let step = (high - low) / bins as f64;
-    let at = |i: usize| match i < bins.div_ceil(2) {
+    let edge = |i: usize| match i < bins.div_ceil(2) {
         true => low + step * i as f64,
         false => high - step * (bins - i) as f64,
     };
     let rounded = |x: f64| if dtype == DType::F32 { x as f32 as f64 } else { x };
-    (0..=bins).map(|i| rounded(at(i))).collect()
+    (0..=bins).map(|i| rounded(edge(i))).collect()
 }
 
 /// The bin of `x`. The last bin includes its right edge.

@@ -60,22 +60,22 @@ const MOST_DIMS: usize = 64;
 
 /// The reduced dims of a call, sorted: those of `dim`, or all.
 pub(in crate::op::rows) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
-    let given = match c.op.schema.index_of("dim") {
+    let requested = match c.op.schema.index_of("dim") {
         Some(_) => c.opt_ints("dim")?,
         None => None,
     };
-    if rank > MOST_DIMS && given.is_some() {
+    if rank > MOST_DIMS && requested.is_some() {
         return Err(OpError::shape(format!(
             "only tensors with up to {MOST_DIMS} dims are supported"
         )));
     }
     let all = || (0..rank).collect();
-    let Some(given) = given else { return Ok(all()) };
-    if given.is_empty() {
+    let Some(requested) = requested else { return Ok(all()) };
+    if requested.is_empty() {
         return Ok(if empty_is_none { vec![] } else { all() });
     }
     let mut dims = vec![];
-    for d in given {
+    for d in requested {
         let d = wrap_dim(d, rank)?;
         if dims.contains(&d) {
             return Err(OpError::arg(
@@ -94,14 +94,14 @@ pub(in crate::op::rows) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_no
 /// The shape of a reduction's result.
 pub(in crate::op::rows) fn reduced_shape<D: Clone + From<usize>>(shape: &[D], dims: &[usize], keepdim: bool) -> Vec<D> {
     let keep = |i: &usize| keepdim || !dims.contains(i);
-    let at = |i: usize| {
+    let reduced_size = |i: usize| {
         if dims.contains(&i) {
             D::from(1)
         } else {
             shape[i].clone()
         }
     };
-    (0..shape.len()).filter(keep).map(at).collect()
+    (0..shape.len()).filter(keep).map(reduced_size).collect()
 }
 
 fn keeps_dim<T>(c: &Call<T>) -> OpResult<bool> {

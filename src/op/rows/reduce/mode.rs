@@ -98,7 +98,7 @@ struct Lines {
 
 impl Lines {
     /// The position of element `k` of a line.
-    fn at(&self, line: usize, k: usize) -> usize {
+    fn position(&self, line: usize, k: usize) -> usize {
         (line / self.inner * self.n + k) * self.inner + line % self.inner
     }
 
@@ -110,10 +110,10 @@ impl Lines {
             for (i, place) in places.iter_mut().enumerate() {
                 let line = part * len + i;
                 for (k, key) in keys.iter_mut().enumerate() {
-                    *key = K::new(rank(x[self.at(line, k)]), k);
+                    *key = K::new(rank(x[self.position(line, k)]), k);
                 }
                 keys.sort_unstable();
-                let same = |a: K, b: K| x[self.at(line, a.place())] == x[self.at(line, b.place())];
+                let same = |a: K, b: K| x[self.position(line, a.place())] == x[self.position(line, b.place())];
                 *place = longest_run(&keys, same) as i64;
             }
         });
@@ -163,8 +163,8 @@ fn mode(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
     let size = x.dtype().size();
     let (src, dst) = (x.bytes(), values.bytes_mut());
     for (line, (to, &k)) in dst.chunks_exact_mut(size).zip(&*places).enumerate() {
-        let at = lines.at(line, k as usize) * size;
-        to.copy_from_slice(&src[at..at + size]);
+        let start = lines.position(line, k as usize) * size;
+        to.copy_from_slice(&src[start..start + size]);
     }
     Ok(())
 }

@@ -246,11 +246,11 @@ fn value_index_rows() -> Vec<Op> {
 
 fn value_and_index(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpResult<Val<Traced>> {
     let (x, dim, keepdim) = (c.leaf("self")?, c.int("dim")?, c.get("keepdim"));
-    let at = crate::op::wrap_dim(dim, x.rank()?)?;
-    if x.shape()?.get(at) == Some(&Dim::Const(0)) {
+    let axis = crate::op::wrap_dim(dim, x.rank()?)?;
+    if x.shape()?.get(axis) == Some(&Dim::Const(0)) {
         let name = c.op.name.trim_end_matches("_dim");
         return Err(OpError::shape(format!(
-            "{name}(): Expected reduction dim {at} to have non-zero size."
+            "{name}(): Expected reduction dim {axis} to have non-zero size."
         )));
     }
     let values = b.op(value, [x.into(), ints_val(&[dim]), keepdim.clone()])?;

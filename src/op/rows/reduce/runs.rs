@@ -50,15 +50,15 @@ fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
     let dim = c.opt_int("dim")?;
     let (mut shape, mut inverse) = (vec![Dim::Unknown], x.shape.clone());
     if let Some(dim) = dim {
-        let (_, own) = c.shaped("self")?;
-        let dim = wrap_dim(dim, own.len())?;
-        shape = own.to_vec();
+        let (_, sizes) = c.shaped("self")?;
+        let dim = wrap_dim(dim, sizes.len())?;
+        shape = sizes.to_vec();
         inverse = Some(vec![shape.get(dim).cloned().unwrap_or(Dim::Const(1))]);
         if let Some(n) = shape.get_mut(dim) {
             *n = Dim::Unknown;
         }
     }
-    let of = |wanted: bool, shape: Option<Vec<Dim>>| match wanted {
+    let indices = |requested: bool, shape: Option<Vec<Dim>>| match requested {
         true => TensorType {
             dtype: DType::I64,
             shape,
@@ -69,8 +69,8 @@ fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
     let by_slices = c.op.is(OpId::UniqueDim) || dim.is_some();
     let all = [
         TensorType::new(x.dtype, shape),
-        of(by_slices || c.bool("return_inverse")?, inverse),
-        of(by_slices || c.bool("return_counts")?, Some(vec![Dim::Unknown])),
+        indices(by_slices || c.bool("return_inverse")?, inverse),
+        indices(by_slices || c.bool("return_counts")?, Some(vec![Dim::Unknown])),
     ];
     Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
 }
@@ -134,11 +134,11 @@ impl<'a> DimSlices<'a> {
 
 /// Groups equal slices along the dim (equal elements without a dim), sorting the slices first if `sorted`.
 fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
-    let given = c.leaf("self")?;
+    let input = c.leaf("self")?;
     let by_slices = c.opt_int("dim")?;
     let (x, dim) = match by_slices {
-        Some(d) => (given.clone(), wrap_dim(d, given.rank())?),
-        None => (given.reshape(&[given.numel()]), 0),
+        Some(d) => (input.clone(), wrap_dim(d, input.rank())?),
+        None => (input.reshape(&[input.numel()]), 0),
     };
     let slices = DimSlices::new(&x, dim)?;
     let mut order: Vec<usize> = (0..slices.count).collect();
@@ -152,7 +152,7 @@ fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     }
     let inverse_shape = match by_slices {
         Some(_) => vec![slices.count],
-        None => given.shape().to_vec(),
+        None => input.shape().to_vec(),
     };
     let optional = |name: &str, shape: &[usize], values: &[i64]| -> OpResult<Val<Tensor>> {
         Ok(Val::Leaf(match by_slices.is_some() || c.bool(name)? {
@@ -227,16 +227,16 @@ fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("data")?;
     let axis = wrap_dim(c.int("axis")?, x.rank())?;
     let (outer, n, inner) = sizes_around(x.shape(), axis);
-    let (given, offsets) = match c.opt_leaf("lengths") {
+    let (lengths, offsets) = match c.opt_leaf("lengths") {
         Some(t) => (t, false),
         None => (c.leaf("offsets")?, true),
     };
-    let given = to_i64_indices(given, "segment_reduce(): lengths must be integers")?;
-    let width = given.shape().last().copied().unwrap_or(0);
+    let lengths = to_i64_indices(lengths, "segment_reduce(): lengths must be integers")?;
+    let width = lengths.shape().last().copied().unwrap_or(0);
     let Some(count) = width.checked_sub(offsets as usize) else {
         return Err(no_offsets());
     };
-    if given.numel() != outer * width {
+    if lengths.numel() != outer * width {
         return Err(OpError::shape(
             "segment_reduce(): Expected all rows of lengths along axis to have the data's sizes",
         ));
@@ -246,7 +246,7 @@ fn segment_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     shape[axis] = count;
     let mut out = zeros(x.dtype(), &shape)?;
     for o in 0..outer {
-        let row = &given.as_slice::<i64>()[o * width..(o + 1) * width];
+        let row = &lengths.as_slice::<i64>()[o * width..(o + 1) * width];
         let bounds = match offsets {
             true => segments_between(row, n)?,
             false => segments_of_lengths(row, n, c.bool("unsafe")?)?,

@@ -239,9 +239,9 @@ fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usi
 /// The positions of a curve's points, with at least as many dims as the curve. A vector lies along `dim`; other shapes
 /// are aligned at the last dim.
 fn as_long(b: &mut dyn Build, x: &Traced, rank: usize, dim: usize, size: &Dim) -> OpResult<Traced> {
-    let own = x.shape()?.to_vec();
-    let missing = rank.saturating_sub(own.len());
-    match own.as_slice() {
+    let sizes = x.shape()?.to_vec();
+    let missing = rank.saturating_sub(sizes.len());
+    match sizes.as_slice() {
         [n] => {
             if n.sub(size).as_const().is_some_and(|d| d != 0) {
                 return Err(OpError::shape(
@@ -252,7 +252,7 @@ fn as_long(b: &mut dyn Build, x: &Traced, rank: usize, dim: usize, size: &Dim) -
             shape[dim] = n.clone();
             b.reshape(x, &shape)
         }
-        _ if missing > 0 => b.reshape(x, &[vec![Dim::Const(1); missing], own].concat()),
+        _ if missing > 0 => b.reshape(x, &[vec![Dim::Const(1); missing], sizes].concat()),
         _ => Ok(x.clone()),
     }
 }

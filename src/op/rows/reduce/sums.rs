@@ -30,10 +30,10 @@ fn nansum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 }
 
 fn mean_spec(c: &Call<TensorType>) -> OpResult<Spec> {
-    let (self_dtype, given) = (c.leaf("self")?.dtype, c.opt_dtype("dtype"));
-    let d = given.unwrap_or(self_dtype);
+    let (self_dtype, requested) = (c.leaf("self")?.dtype, c.opt_dtype("dtype"));
+    let d = requested.unwrap_or(self_dtype);
     if !d.is_float() {
-        let which = if given.is_some() { "Optional" } else { "Input" };
+        let which = if requested.is_some() { "Optional" } else { "Input" };
         return Err(OpError::dtype(format!(
             "mean(): could not infer output dtype. {which} dtype must be either a floating point or complex dtype. \
              Got: {}",

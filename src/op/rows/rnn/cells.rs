@@ -66,9 +66,15 @@ pub(super) fn cell_module_rows() -> Vec<Op> {
     ]
 }
 
-/// The states of a recurrent cell, with a batch: those given, or zeros. Given states have no batch if the input is `alone`.
-fn cell_states(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, count: usize, alone: bool) -> OpResult<Vec<Traced>> {
-    let given: Vec<Traced> = match c.get("hx") {
+/// The states of a recurrent cell, with a batch: those given, or zeros. Given states have no batch if the input is `unbatched`.
+fn cell_states(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    x: &Traced,
+    count: usize,
+    unbatched: bool,
+) -> OpResult<Vec<Traced>> {
+    let passed: Vec<Traced> = match c.get("hx") {
         Val::None => vec![],
         Val::Leaf(t) => vec![t.clone()],
         v => v
@@ -80,8 +86,8 @@ fn cell_states(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, count: usize, al
     };
     let mut states = vec![];
     for i in 0..count {
-        states.push(match given.get(i) {
-            Some(t) if alone => b.unsqueeze(t, 0)?,
+        states.push(match passed.get(i) {
+            Some(t) if unbatched => b.unsqueeze(t, 0)?,
             Some(t) => t.clone(),
             None => b.full(
                 &[x.shape()?[0].clone(), Dim::Const(c.int("hidden_size")?)],
@@ -95,7 +101,7 @@ fn cell_states(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, count: usize, al
 
 fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
-    let alone = match x.rank()? {
+    let unbatched = match x.rank()? {
         1 => true,
         2 => false,
         n => {
@@ -104,17 +110,17 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             )));
         }
     };
-    let x = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
+    let x = if unbatched { b.unsqueeze(x, 0)? } else { x.clone() };
     let kind = c.str("kind")?;
-    let (op, wanted) = match kind {
+    let (op, count) = match kind {
         "lstm_cell" => (OpId::LstmCell, 2),
         "gru_cell" => (OpId::GruCell, 1),
         "rnn_relu_cell" => (OpId::RnnReluCell, 1),
         "rnn_tanh_cell" => (OpId::RnnTanhCell, 1),
         _ => return Err(OpError::arg("kind", format!("`{kind}` is not a recurrent cell"))),
     };
-    let states = cell_states(b, c, &x, wanted, alone)?;
-    let hx = if wanted == 2 {
+    let states = cell_states(b, c, &x, count, unbatched)?;
+    let hx = if count == 2 {
         crate::op::emit::list_val(&states)
     } else {
         (&states[0]).into()
@@ -122,7 +128,7 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut args = vec![x.into(), hx];
     args.extend(c.args[2..6].iter().cloned());
     let out = b.call(op, args)?;
-    if alone { drop_batch(b, out) } else { Ok(out) }
+    if unbatched { drop_batch(b, out) } else { Ok(out) }
 }
 
 /// Removes the batch of size 1 from a cell's results.
@@ -162,9 +168,9 @@ fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> 
     };
     let (i, f, o) = (b.sigmoid(i)?, b.sigmoid(f)?, b.sigmoid(o)?);
     let g = b.tanh(g)?;
-    let kept = b.mul(&f, cell)?;
+    let remembered = b.mul(&f, cell)?;
     let new = b.mul(&i, &g)?;
-    let cell = b.add(&kept, &new)?;
+    let cell = b.add(&remembered, &new)?;
     let t = b.tanh(&cell)?;
     Ok((b.mul(&o, &t)?, cell))
 }

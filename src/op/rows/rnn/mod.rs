@@ -106,15 +106,15 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
 
 /// The states before the first step: hidden and cell state of an LSTM, or the hidden state.
 fn hidden_states(c: &Call<TensorType>, kind: CellKind) -> OpResult<Vec<&TensorType>> {
-    let (states, wanted) = match kind {
+    let (states, count) = match kind {
         CellKind::Lstm => (c.leaves("hx")?, 2),
         _ => (vec![c.leaf("hx")?], 1),
     };
-    match states.len() == wanted {
+    match states.len() == count {
         true => Ok(states),
         false => Err(OpError::arg(
             "hx",
-            format!("{} expects {wanted} hidden states", c.op.name),
+            format!("{} expects {count} hidden states", c.op.name),
         )),
     }
 }
@@ -215,16 +215,16 @@ fn module_rows() -> Vec<Op> {
 }
 
 /// The states before the first step, `[layers * directions, batch, size]` each: the given ones (without the batch dim
-/// if the input is `alone`), else zeros.
+/// if the input is `unbatched`), else zeros.
 fn initial_states(
     b: &mut dyn Build,
     c: &Call<Traced>,
     x: &Traced,
     batch: &Dim,
     lstm: bool,
-    alone: bool,
+    unbatched: bool,
 ) -> OpResult<Vec<Traced>> {
-    let given: Vec<Traced> = match c.get("hx") {
+    let passed: Vec<Traced> = match c.get("hx") {
         Val::None => vec![],
         Val::Leaf(t) => vec![t.clone()],
         Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
@@ -242,14 +242,14 @@ fn initial_states(
     };
     let mut states = vec![];
     for (i, size) in [width, hidden].into_iter().take(1 + lstm as usize).enumerate() {
-        if let Some(found) = given.get(i).map(Traced::shape).transpose()?.and_then(<[_]>::last)
+        if let Some(found) = passed.get(i).map(Traced::shape).transpose()?.and_then(<[_]>::last)
             && found.as_const().is_some_and(|n| n != size)
         {
             let title = format!("Expected hidden[{i}] size ({sets}, {batch}, {size}), got one of size {found}");
             return Err(OpError::shape(title));
         }
-        states.push(match given.get(i) {
-            Some(t) if alone => b.unsqueeze(t, 1)?,
+        states.push(match passed.get(i) {
+            Some(t) if unbatched => b.unsqueeze(t, 1)?,
             Some(t) => t.clone(),
             None => {
                 let shape = [Dim::Const(sets), batch.clone(), Dim::Const(size)];
@@ -263,15 +263,19 @@ fn initial_states(
 fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let batch_dim = if c.bool("batch_first")? { 0 } else { 1 };
-    let alone = x.rank()? == 2;
-    let x = if alone { b.unsqueeze(x, batch_dim)? } else { x.clone() };
+    let unbatched = x.rank()? == 2;
+    let x = if unbatched {
+        b.unsqueeze(x, batch_dim)?
+    } else {
+        x.clone()
+    };
     if x.rank()? != 3 {
         return Err(OpError::shape(format!(
             "{op}: Expected input to be 2D or 3D, got {}D instead",
             x.rank()?
         )));
     }
-    let states = initial_states(b, c, &x, &x.shape()?[batch_dim], op == OpId::Lstm, alone)?;
+    let states = initial_states(b, c, &x, &x.shape()?[batch_dim], op == OpId::Lstm, unbatched)?;
     let hx = match op {
         OpId::Lstm => crate::op::emit::list_val(&states),
         _ => (&states[0]).into(),
@@ -288,7 +292,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
     ];
     args.extend(others.map(|name| c.get(name).clone()));
     let mut all = b.call_many(op, args)?;
-    if alone {
+    if unbatched {
         for (i, t) in all.iter_mut().enumerate() {
             *t = b.squeeze(t, if i == 0 { batch_dim } else { 1 })?;
         }

@@ -121,7 +121,7 @@ fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// Dropout between two layers. The numbers are drawn in row-major order, as in torch.
 fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
-    let kept = match p {
+    let scale = match p {
         1.0 => T::default(),
         p => Tensor::from_slice(&[1], &[T::inverse(1.0 - p)])
             .to(dtype)
@@ -131,7 +131,7 @@ fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
     random::with_stream(|g| {
         for v in x {
             let factor = if p < 1.0 && g.bernoulli(1.0 - p) {
-                kept
+                scale
             } else {
                 T::default()
             };
@@ -191,10 +191,10 @@ impl<T: Real> RecurrentNetwork<T> {
                 set * n..(set + 1) * n
             };
             let last = self.last.iter_mut().zip(&self.states);
-            let mut own: Vec<&mut [T]> = last.map(|(v, s)| &mut v[of_set(s)]).collect();
-            let mut state: Vec<Vec<T>> = own.iter().map(|v| v.to_vec()).collect();
+            let mut carried: Vec<&mut [T]> = last.map(|(v, s)| &mut v[of_set(s)]).collect();
+            let mut state: Vec<Vec<T>> = carried.iter().map(|v| v.to_vec()).collect();
             run_direction(self.kind, &w, sizes, x, &mut state, &mut out, d, self.directions);
-            for (v, new) in own.iter_mut().zip(&state) {
+            for (v, new) in carried.iter_mut().zip(&state) {
                 v.copy_from_slice(new);
             }
         }
@@ -312,8 +312,8 @@ fn run_direction<T: Real>(
                     }
                 }
             }
-            let at = ((t * s.batch + n) * directions + d) * s.width;
-            out[at..at + s.width].copy_from_slice(&h[0][n * s.width..][..s.width]);
+            let start = ((t * s.batch + n) * directions + d) * s.width;
+            out[start..start + s.width].copy_from_slice(&h[0][n * s.width..][..s.width]);
         }
     }
 }

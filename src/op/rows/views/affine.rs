@@ -187,9 +187,11 @@ fn movedim(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
             .collect::<OpResult<Vec<_>>>()
     };
     let (from, to) = (wrap(&from)?, wrap(&to)?);
-    for (what, v) in [("source", &from), ("destination", &to)] {
+    for (parameter, v) in [("source", &from), ("destination", &to)] {
         if (0..v.len()).any(|i| v[..i].contains(&v[i])) {
-            return Err(OpError::shape(format!("movedim: repeated dim in `{what}` ({v:?})")));
+            return Err(OpError::shape(format!(
+                "movedim: repeated dim in `{parameter}` ({v:?})"
+            )));
         }
     }
     let mut rest = (0..shape.len()).filter(|d| !from.contains(d));

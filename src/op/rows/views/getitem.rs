@@ -176,9 +176,9 @@ fn expand_ellipsis(mut out: Vec<Val<Traced>>, rank: usize, taken: usize) -> OpRe
             ));
         }
     }
-    let at = out.iter().position(|v| matches!(v, Val::Ellipsis)).unwrap_or(0);
+    let position = out.iter().position(|v| matches!(v, Val::Ellipsis)).unwrap_or(0);
     let full = Val::Slice(Box::new([Val::None, Val::None, Val::None]));
-    out.splice(at..=at, vec![full; rank - taken]);
+    out.splice(position..=position, vec![full; rank - taken]);
     Ok(out)
 }
 
@@ -186,7 +186,7 @@ fn is_mask(t: &Traced) -> bool {
     matches!(t.dtype(), DType::B8 | DType::U8)
 }
 
-fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
+fn size_of(v: &Val<Traced>, role: &str) -> OpResult<Option<Dim>> {
     match v {
         Val::None => Ok(None),
         Val::Int(d) => Ok(Some(d.clone())),
@@ -195,7 +195,7 @@ fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
         v => Err(OpError::arg(
             "index",
             format!(
-                "slice indices must be integers or None, but the {what} is {}",
+                "slice indices must be integers or None, but the {role} is {}",
                 with_article(v.kind_name())
             ),
         )),
@@ -213,12 +213,12 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
     let mut dim = 0;
     let mut tensors: Vec<(usize, Traced)> = vec![];
     // The dim as in error messages: counted in the indexed tensor.
-    let mut own = 0;
+    let mut source_dim = 0;
     for item in &list {
         match item {
             Val::Slice(s) => {
                 slice_item(b, &mut p, dim, s)?;
-                (dim, own) = (dim + 1, own + 1);
+                (dim, source_dim) = (dim + 1, source_dim + 1);
             }
             Val::None => {
                 p.push_view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
@@ -234,11 +234,11 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
             Val::Leaf(t) => {
                 let n = if is_mask(t) { t.rank()? } else { 1 };
                 tensors.push((dim, t.clone()));
-                (dim, own) = (dim + n, own + n);
+                (dim, source_dim) = (dim + n, source_dim + n);
             }
             v => {
-                select_item(b, &mut p, [dim, own], v)?;
-                own += 1;
+                select_item(b, &mut p, [dim, source_dim], v)?;
+                source_dim += 1;
             }
         }
     }
@@ -246,15 +246,15 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
     Ok(p)
 }
 
-/// Selects the element at an int index. Dim `own` of the indexed tensor is dim `dim` of the intermediate result.
-fn select_item(b: &mut dyn Build, p: &mut Picked, [dim, own]: [usize; 2], index: &Val<Traced>) -> OpResult<()> {
+/// Selects the element at an int index. Dim `source_dim` of the indexed tensor is dim `dim` of the intermediate result.
+fn select_item(b: &mut dyn Build, p: &mut Picked, [dim, source_dim]: [usize; 2], index: &Val<Traced>) -> OpResult<()> {
     let size = p.last().shape()?[dim].clone();
     let i = size_of(index, "index")?.unwrap_or(Dim::Unknown);
     if let (Some(i), Some(n)) = (i.as_const(), size.as_const())
         && !(-n..n).contains(&i)
     {
         return Err(OpError::shape(format!(
-            "index {i} is out of bounds for dimension {own} with size {n}"
+            "index {i} is out of bounds for dimension {source_dim} with size {n}"
         )));
     }
     p.push_view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])
@@ -299,9 +299,9 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
     )
 }
 
-/// Whether an assignment to a tensor with layout `at` skips the check for elements that share memory. This holds for
+/// Whether an assignment to a tensor with layout `layout` skips the check for elements that share memory. This holds for
 /// assignments of a number, for index tensors, and if int indices cover all dims that repeat elements.
-fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
+fn assigns_shared(c: &Call<TensorType>, layout: &Layout) -> bool {
     let items = match c.get("index") {
         Val::Tuple(v) => v.clone(),
         v => vec![v.clone()],
@@ -316,12 +316,12 @@ fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
     let takes = |v: &&Val<TensorType>| matches!(v, Val::Int(_) | Val::Slice(_));
     let left = shape.len().saturating_sub(items.iter().filter(takes).count());
     let mut d = 0;
-    let mut kept = vec![true; shape.len()];
+    let mut remains = vec![true; shape.len()];
     for v in &items {
         match v {
             Val::Ellipsis => d += left,
             Val::Int(_) => {
-                if let Some(k) = kept.get_mut(d) {
+                if let Some(k) = remains.get_mut(d) {
                     *k = false;
                 }
                 d += 1;
@@ -332,12 +332,12 @@ fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
     }
     let rest = |v: &[Dim]| {
         v.iter()
-            .zip(&kept)
+            .zip(&remains)
             .filter(|(_, k)| **k)
             .map(|(x, _)| x.clone())
             .collect::<Vec<_>>()
     };
-    !is_expanded(&rest(shape), &rest(&at.strides))
+    !is_expanded(&rest(shape), &rest(&layout.strides))
 }
 
 fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -104,13 +104,11 @@ fn aliasing_row(name: &'static str, schema: &'static str, f: crate::op::Decompos
 }
 
 /// The operand, the dim and its size.
-fn split_operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)> {
+fn split_operand(c: &Call<Traced>, op: &str) -> OpResult<(Traced, usize, Dim)> {
     let x = c.leaf("self")?.clone();
     let rank = x.rank()?;
     if rank == 0 {
-        return Err(OpError::shape(format!(
-            "{what} expects at least a 1-dimensional tensor"
-        )));
+        return Err(OpError::shape(format!("{op} expects at least a 1-dimensional tensor")));
     }
     let dim = wrap_dim(c.int("dim")?, rank)?;
     let size = x.shape()?[dim].clone();
@@ -118,11 +116,11 @@ fn split_operand(c: &Call<Traced>, what: &str) -> OpResult<(Traced, usize, Dim)>
 }
 
 /// The size of a dim that determines the number of results and must therefore be known.
-fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
+fn known_size(size: &Dim, op: &str) -> OpResult<i64> {
     size.as_const().ok_or_else(|| {
         OpError::new(
             crate::diag::Code::E0304,
-            format!("{what}: the number of results depends on the size {size}"),
+            format!("{op}: the number of results depends on the size {size}"),
         )
         .help("make this size constant, or specify the sizes of the pieces")
     })
@@ -132,10 +130,10 @@ fn known_size(size: &Dim, what: &str) -> OpResult<i64> {
 const MOST: i64 = 1 << 20;
 
 /// The number of tensors that a call returns; an error if it exceeds the limit.
-fn check_count(count: i64, what: &str) -> OpResult<i64> {
+fn check_count(count: i64, op: &str) -> OpResult<i64> {
     match count <= MOST {
         true => Ok(count),
-        false => Err(OpError::shape(format!("{what} would return {count} tensors"))),
+        false => Err(OpError::shape(format!("{op} would return {count} tensors"))),
     }
 }
 
@@ -258,8 +256,8 @@ fn even_bounds(size: &Dim, sections: i64) -> OpResult<Vec<Dim>> {
         return Ok((0..=sections).map(|i| each.mul(&Dim::Const(i))).collect());
     }
     let n = known_size(size, "tensor_split")?;
-    let (each, more) = (n / sections, n % sections);
-    Ok((0..=sections).map(|i| Dim::Const(i * each + i.min(more))).collect())
+    let (each, larger) = (n / sections, n % sections);
+    Ok((0..=sections).map(|i| Dim::Const(i * each + i.min(larger))).collect())
 }
 
 fn tensor_split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -268,10 +266,10 @@ fn tensor_split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     slices_between(b, &x, dim, &bounds)
 }
 
-fn split_at(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, at: &[Dim]) -> OpResult<Val<Traced>> {
+fn split_at(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, ends: &[Dim]) -> OpResult<Val<Traced>> {
     let mut parts = vec![];
     let mut start = Dim::Const(0);
-    for end in at {
+    for end in ends {
         parts.push(b.slice(x, dim, start, end.clone(), 1)?);
         start = end.clone();
     }
@@ -296,8 +294,8 @@ fn side_split(b: &mut dyn Build, c: &Call<Traced>, axis: usize) -> OpResult<Val<
     }
     let dim = if rank == 1 { 0 } else { axis };
     let size = x.shape()?[dim].clone();
-    let how = c.get("indices_or_sections");
-    if how.items().is_some() {
+    let sections_or_indices = c.get("indices_or_sections");
+    if sections_or_indices.items().is_some() {
         return split_at(b, x, dim, &size, &c.dims("indices_or_sections")?);
     }
     let sections = c.int("indices_or_sections")?;

@@ -31,8 +31,8 @@ pub(super) trait Real:
     Element + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     const ZERO: Self;
-    fn of(x: f64) -> Self;
-    fn wide(self) -> f64;
+    fn from_f64(x: f64) -> Self;
+    fn to_f64(self) -> f64;
     fn larger(self, other: Self) -> Self;
     fn smaller(self, other: Self) -> Self;
 }
@@ -40,8 +40,8 @@ pub(super) trait Real:
 macro_rules! reals {
     ($($t:ty),*) => { $(impl Real for $t {
         const ZERO: $t = 0.0;
-        fn of(x: f64) -> $t { x as $t }
-        fn wide(self) -> f64 { self as f64 }
+        fn from_f64(x: f64) -> $t { x as $t }
+        fn to_f64(self) -> f64 { self as f64 }
         fn larger(self, other: $t) -> $t { self.max(other) }
         fn smaller(self, other: $t) -> $t { self.min(other) }
     })* };
@@ -93,7 +93,7 @@ fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let scores = scores.as_slice::<T>();
     let mut order: Vec<usize> = (0..rows.len()).collect();
     // A stable sort with NaN first, as in torch.
-    order.sort_by(|&a, &b| scores[b].wide().total_cmp(&scores[a].wide()));
+    order.sort_by(|&a, &b| scores[b].to_f64().total_cmp(&scores[a].to_f64()));
     let area = |r: &[T]| (r[2] - r[0]) * (r[3] - r[1]);
     let mut dropped = vec![false; rows.len()];
     let mut kept: Vec<i64> = vec![];
@@ -107,7 +107,7 @@ fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let side = |lo: usize, hi: usize| (a[hi].smaller(b[hi]) - a[lo].larger(b[lo])).larger(T::ZERO);
             let inner = side(0, 2) * side(1, 3);
             let share = inner / (area(a) + area(b) - inner);
-            dropped[j] |= share.wide() > limit;
+            dropped[j] |= share.to_f64() > limit;
         }
     }
     Ok(Val::Leaf(Tensor::from_slice(&[kept.len()], &kept)))
@@ -213,22 +213,26 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let mut out = zeros(T::DTYPE, &shape)?;
     let values = out.as_mut_slice::<T>();
     let mut column = vec![T::ZERO; channels * taps];
-    for (n, at) in (0..shape[0]).flat_map(|n| (0..oh * ow).map(move |at| (n, at))) {
+    for (n, position) in (0..shape[0]).flat_map(|n| (0..oh * ow).map(move |at| (n, at))) {
         for (ch, tap) in (0..channels * taps).map(|i| (i / taps, i % taps)) {
             let group = (n * og + ch / (channels / og)) * taps + tap;
             let moved = |d: usize, place: usize, k: usize| {
                 let base = place as i64 * p.stride[d] - p.pad[d] + k as i64 * p.dilation[d];
-                T::of(base as f64) + os[(2 * group + d) * oh * ow + at]
+                T::from_f64(base as f64) + os[(2 * group + d) * oh * ow + position]
             };
-            let (y, x) = (moved(0, at / ow, tap / kw), moved(1, at % ow, tap % kw));
-            let weight = if masked { ms[group * oh * ow + at] } else { T::of(1.0) };
+            let (y, x) = (moved(0, position / ow, tap / kw), moved(1, position % ow, tap % kw));
+            let weight = if masked {
+                ms[group * oh * ow + position]
+            } else {
+                T::from_f64(1.0)
+            };
             column[ch * taps + tap] = weight * sample_bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
         }
         for o in 0..shape[1] {
             let from = o / out_per_group * per_group * taps;
             let row = &ws[o * per_group * taps..][..per_group * taps];
             let pairs = row.iter().zip(&column[from..]);
-            values[(n * shape[1] + o) * oh * ow + at] = pairs.fold(bs[o], |sum, (&a, &b)| sum + a * b);
+            values[(n * shape[1] + o) * oh * ow + position] = pairs.fold(bs[o], |sum, (&a, &b)| sum + a * b);
         }
     }
     Ok(Val::Leaf(out))
@@ -236,8 +240,8 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// A bilinear sample of a plane, which is zero outside its bounds.
 fn sample_bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
-    let (top, left) = (y.wide().floor(), x.wide().floor());
-    let (dy, dx) = (y - T::of(top), x - T::of(left));
+    let (top, left) = (y.to_f64().floor(), x.to_f64().floor());
+    let (dy, dx) = (y - T::from_f64(top), x - T::from_f64(left));
     let corner = |i: i64, j: i64, weight: T| {
         let (r, c) = (top as i64 + i, left as i64 + j);
         let inside = (0..h as i64).contains(&r) && (0..w as i64).contains(&c);
@@ -247,7 +251,7 @@ fn sample_bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
             T::ZERO
         }
     };
-    let one = T::of(1.0);
+    let one = T::from_f64(1.0);
     corner(0, 0, (one - dy) * (one - dx))
         + corner(0, 1, (one - dy) * dx)
         + corner(1, 0, dy * (one - dx))

@@ -57,14 +57,16 @@ fn by_rank(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn by_name(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let find = |name: &str, list: &[&str]| {
-        let given = c.str(name)?;
+        let requested = c.str(name)?;
         list.iter()
-            .position(|m| *m == given)
+            .position(|m| *m == requested)
             .map(|i| Val::int(i as i64))
             .ok_or_else(|| {
                 OpError::arg(
                     name,
-                    format!("nn.functional.grid_sample(): expected {name} to be one of {list:?}, but got: '{given}'"),
+                    format!(
+                        "nn.functional.grid_sample(): expected {name} to be one of {list:?}, but got: '{requested}'"
+                    ),
                 )
             })
     };
@@ -125,8 +127,8 @@ fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
 
 /// Coordinates in -1..1 along a dim: of the elements' centres, or with the outer elements at ±1 if `align`.
 fn axis_coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResult<Traced> {
-    let one = *n == Dim::Const(1);
-    if one {
+    let single = *n == Dim::Const(1);
+    if single {
         return b.full(&[Dim::Const(1)], Val::int(0), dtype);
     }
     let line = b.op(

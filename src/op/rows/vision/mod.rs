@@ -79,13 +79,13 @@ fn patch_merging_pad(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let (lead, [h, w], _) = image_sizes(x)?;
     let pad = ints_val(&[0, 0, 0, w % 2, 0, h % 2]);
     let x = b.op(OpId::ConstantPadNd, [x.into(), pad, Val::int(0)])?;
-    let at = lead.len();
+    let row_dim = lead.len();
     let mut parts = vec![];
     for (i, j) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        let rows = b.slice(&x, at, Dim::Const(i), Dim::Const(h + h % 2), 2)?;
-        parts.push(b.slice(&rows, at + 1, Dim::Const(j), Dim::Const(w + w % 2), 2)?);
+        let rows = b.slice(&x, row_dim, Dim::Const(i), Dim::Const(h + h % 2), 2)?;
+        parts.push(b.slice(&rows, row_dim + 1, Dim::Const(j), Dim::Const(w + w % 2), 2)?);
     }
-    b.cat(&parts, at + 2).map(Val::Leaf)
+    b.cat(&parts, row_dim + 2).map(Val::Leaf)
 }
 
 fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -208,9 +208,9 @@ impl ShiftedWindows {
             let mut region = b.full(&[Dim::Const(n)], Val::int(0), dtype)?;
             if s > 0 {
                 for edge in [n - w, n - s] {
-                    let behind = b.ge(&i, Val::int(edge))?;
-                    let behind = b.to_dtype(&behind, dtype)?;
-                    region = b.add(&region, &behind)?;
+                    let after = b.ge(&i, Val::int(edge))?;
+                    let after = b.to_dtype(&after, dtype)?;
+                    region = b.add(&region, &after)?;
                 }
             }
             along.push(region);
@@ -238,10 +238,10 @@ impl ShiftedWindows {
         let mask = b.unsqueeze(&mask, 1)?;
         let shape = scores.shape()?.to_vec();
         let count = self.counts().iter().product::<i64>();
-        let mut apart = vec![self.batch.clone(), Dim::Const(count)];
-        apart.extend_from_slice(&shape[1..]);
-        let wide = b.reshape(scores, &apart)?;
-        let masked = b.add(&wide, &mask)?;
+        let mut windows = vec![self.batch.clone(), Dim::Const(count)];
+        windows.extend_from_slice(&shape[1..]);
+        let split = b.reshape(scores, &windows)?;
+        let masked = b.add(&split, &mask)?;
         b.reshape(&masked, &shape)
     }
 }

@@ -73,16 +73,16 @@ fn number_boxes(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     b.cat(&parts, 0)
 }
 
-/// The first result of the op `name`; `more` are its further parameters.
-fn roi_features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> OpResult<Val<Traced>> {
+/// The first result of the op `name`; `params` are its further parameters.
+fn roi_features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, params: &[&str]) -> OpResult<Val<Traced>> {
     let rois = number_boxes(b, c.get("boxes"))?;
     let size = c.ints("output_size")?;
     let mut args = vec![c.get("input").clone(), rois.into(), c.get("spatial_scale").clone()];
     args.extend(size.iter().map(|&n| Val::int(n)));
-    args.extend(more.iter().map(|p| c.get(p).clone()));
+    args.extend(params.iter().map(|p| c.get(p).clone()));
     Ok(match b.call(name, args)? {
         Val::Tuple(mut items) | Val::List(mut items) if !items.is_empty() => items.swap_remove(0),
-        one => one,
+        single => single,
     })
 }
 

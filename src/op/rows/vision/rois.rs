@@ -45,7 +45,7 @@ pub(super) fn rows() -> Vec<Op> {
 
 /// A coordinate rounded to an integer, with ties away from zero like C's `round`.
 fn round_to_index<T: Real>(x: T) -> i64 {
-    x.wide().round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i64
+    x.to_f64().round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i64
 }
 
 fn roi_type(c: &Call<TensorType>) -> OpResult<Type> {
@@ -78,7 +78,7 @@ fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
     let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("expected 4 dims"))?;
     let boxes: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(5).collect();
-    let image = |b: &&[T]| (0.0..size[0] as f64).contains(&b[0].wide());
+    let image = |b: &&[T]| (0.0..size[0] as f64).contains(&b[0].to_f64());
     if !boxes.iter().all(image) {
         return Err(OpError::value(format!(
             "{}(): a box refers to an image that does not exist",
@@ -98,32 +98,34 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let (scale, ratio, aligned) = (
-        T::of(c.f64("spatial_scale")?),
+        T::from_f64(c.f64("spatial_scale")?),
         c.int("sampling_ratio")?,
         c.bool("aligned")?,
     );
     let mut out = zeros(T::DTYPE, &r.shape)?;
-    let half = T::of(if aligned { 0.5 } else { 0.0 });
+    let half = T::from_f64(if aligned { 0.5 } else { 0.0 });
     for (k, b) in r.boxes.iter().enumerate() {
-        let at = [2, 1].map(|i| b[i] * scale - half);
-        let mut extent = [b[4] * scale - half - at[0], b[3] * scale - half - at[1]];
+        let start = [2, 1].map(|i| b[i] * scale - half);
+        let mut extent = [b[4] * scale - half - start[0], b[3] * scale - half - start[1]];
         if !aligned {
-            extent = extent.map(|e| e.larger(T::of(1.0)));
+            extent = extent.map(|e| e.larger(T::from_f64(1.0)));
         }
-        let cell = [extent[0] / T::of(ph as f64), extent[1] / T::of(pw as f64)];
-        let grid = cell.map(|e| if ratio > 0 { ratio } else { e.wide().ceil() as i64 });
-        let count = T::of(grid[0].max(0).saturating_mul(grid[1].max(0)).max(1) as f64);
+        let cell = [extent[0] / T::from_f64(ph as f64), extent[1] / T::from_f64(pw as f64)];
+        let grid = cell.map(|e| if ratio > 0 { ratio } else { e.to_f64().ceil() as i64 });
+        let count = T::from_f64(grid[0].max(0).saturating_mul(grid[1].max(0)).max(1) as f64);
         for (i, j) in (0..ph).flat_map(|i| (0..pw).map(move |j| (i, j))) {
             let place = |d: usize, cell_index: usize, sample: i64| {
-                let step = T::of(sample as f64 + 0.5) * cell[d] / T::of(grid[d] as f64);
-                at[d] + T::of(cell_index as f64) * cell[d] + step
+                let step = T::from_f64(sample as f64 + 0.5) * cell[d] / T::from_f64(grid[d] as f64);
+                start[d] + T::from_f64(cell_index as f64) * cell[d] + step
             };
             for (y, x) in (0..grid[0]).flat_map(|y| (0..grid[1]).map(move |x| (y, x))) {
                 let taps = taps_inside(place(0, i, y), place(1, j, x), h, w);
                 for ch in 0..channels {
-                    let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
+                    let plane = &r.x[(b[0].to_f64() as usize * channels + ch) * h * w..][..h * w];
                     let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
-                    *to = taps.iter().fold(*to, |sum, &(at, weight)| sum + weight * plane[at]);
+                    *to = taps
+                        .iter()
+                        .fold(*to, |sum, &(position, weight)| sum + weight * plane[position]);
                 }
             }
             for ch in 0..channels {
@@ -138,18 +140,18 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 /// The elements of a plane that a bilinear sample reads, with their weights. Empty if the point is more than one
 /// element outside the plane.
 fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
-    let outside = |v: T, n: usize| v.wide() < -1.0 || v.wide() > n as f64;
+    let outside = |v: T, n: usize| v.to_f64() < -1.0 || v.to_f64() > n as f64;
     if outside(y, h) || outside(x, w) || h == 0 || w == 0 {
         return vec![];
     }
     let along = |v: T, n: usize| {
         let v = v.larger(T::ZERO);
-        let low = v.wide() as usize;
+        let low = v.to_f64() as usize;
         match low + 1 >= n {
-            true => [(n - 1, T::of(1.0)), (n - 1, T::ZERO)],
+            true => [(n - 1, T::from_f64(1.0)), (n - 1, T::ZERO)],
             false => {
-                let rest = v - T::of(low as f64);
-                [(low, T::of(1.0) - rest), (low + 1, rest)]
+                let rest = v - T::from_f64(low as f64);
+                [(low, T::from_f64(1.0) - rest), (low + 1, rest)]
             }
         }
     };
@@ -163,25 +165,25 @@ fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
 fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
-    let scale = T::of(c.f64("spatial_scale")?);
+    let scale = T::from_f64(c.f64("spatial_scale")?);
     let (mut out, mut places) = (zeros(T::DTYPE, &r.shape)?, zeros(DType::I32, &r.shape)?);
     let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
     for (k, b) in r.boxes.iter().enumerate() {
         let corner = |i: usize| round_to_index(b[i] * scale);
         let range = |cell: usize, cells: usize, lo: i64, hi: i64, n: usize| {
-            let size = T::of((hi - lo + 1).max(1) as f64) / T::of(cells as f64);
+            let size = T::from_f64((hi - lo + 1).max(1) as f64) / T::from_f64(cells as f64);
             let end = |x: f64| ((x as i64) + lo).clamp(0, n as i64) as usize;
-            let from = end((T::of(cell as f64) * size).wide().floor());
-            (from, end((T::of(cell as f64 + 1.0) * size).wide().ceil()))
+            let from = end((T::from_f64(cell as f64) * size).to_f64().floor());
+            (from, end((T::from_f64(cell as f64 + 1.0) * size).to_f64().ceil()))
         };
         for (ch, i, j) in (0..channels * ph * pw).map(|n| (n / (ph * pw), n / pw % ph, n % pw)) {
             let (y0, y1) = range(i, ph, corner(2), corner(4), h);
             let (x0, x1) = range(j, pw, corner(1), corner(3), w);
-            let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
-            let mut best: (T, i32) = (T::of(f64::from(f32::MIN)), -1);
-            for at in (y0..y1).flat_map(|y| (x0..x1).map(move |x| y * w + x)) {
-                if plane[at] > best.0 {
-                    best = (plane[at], at as i32);
+            let plane = &r.x[(b[0].to_f64() as usize * channels + ch) * h * w..][..h * w];
+            let mut best: (T, i32) = (T::from_f64(f64::from(f32::MIN)), -1);
+            for position in (y0..y1).flat_map(|y| (x0..x1).map(move |x| y * w + x)) {
+                if plane[position] > best.0 {
+                    best = (plane[position], position as i32);
                 }
             }
             let empty = y1 <= y0 || x1 <= x0;
@@ -232,7 +234,7 @@ fn position_sensitive<T: Real>(
     let per_box = outs * ph * pw;
     for (k, b) in r.boxes.iter().enumerate() {
         for n in 0..per_box {
-            let plane = &r.x[(b[0].wide() as usize * channels + n) * h * w..][..h * w];
+            let plane = &r.x[(b[0].to_f64() as usize * channels + n) * h * w..][..h * w];
             values[k * per_box + n] = cell(&r, plane, b, [n / pw % ph, n % pw]);
             index[k * per_box + n] = n as i32;
         }
@@ -241,43 +243,46 @@ fn position_sensitive<T: Real>(
 }
 
 fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (scale, ratio) = (T::of(c.f64("spatial_scale")?), c.int("sampling_ratio")?);
-    position_sensitive::<T>(c, |r, plane, b, at| {
-        let half = T::of(0.5);
+    let (scale, ratio) = (T::from_f64(c.f64("spatial_scale")?), c.int("sampling_ratio")?);
+    position_sensitive::<T>(c, |r, plane, b, channel| {
+        let half = T::from_f64(0.5);
         let (cells, [_, _, h, w]) = ([r.shape[2], r.shape[3]], r.size);
         let along = |d: usize| {
             let start = b[2 - d] * scale - half;
             let extent = b[4 - d] * scale - half - start;
-            let size = extent / T::of(cells[d] as f64);
-            let grid = if ratio > 0 { ratio } else { size.wide().ceil() as i64 };
-            (T::of(at[d] as f64) * size + start, size, grid.max(0))
+            let size = extent / T::from_f64(cells[d] as f64);
+            let grid = if ratio > 0 { ratio } else { size.to_f64().ceil() as i64 };
+            (T::from_f64(channel[d] as f64) * size + start, size, grid.max(0))
         };
         let sides = [along(0), along(1)];
         let place = |d: usize, i: i64| {
             let (start, size, grid) = sides[d];
-            start + T::of(i as f64 + 0.5) * size / T::of(grid as f64)
+            start + T::from_f64(i as f64 + 0.5) * size / T::from_f64(grid as f64)
         };
         let mut sum = T::ZERO;
         for (y, x) in (0..sides[0].2).flat_map(|y| (0..sides[1].2).map(move |x| (y, x))) {
             let taps = taps_inside(place(0, y), place(1, x), h, w);
-            sum = sum + taps.iter().fold(T::ZERO, |s, &(at, weight)| s + weight * plane[at]);
+            sum = sum
+                + taps
+                    .iter()
+                    .fold(T::ZERO, |s, &(position, weight)| s + weight * plane[position]);
         }
         // Without samples the result is 0 / 0.
-        sum / T::of(sides[0].2.saturating_mul(sides[1].2) as f64)
+        sum / T::from_f64(sides[0].2.saturating_mul(sides[1].2) as f64)
     })
 }
 
 fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let scale = T::of(c.f64("spatial_scale")?);
-    position_sensitive::<T>(c, |r, plane, b, at| {
+    let scale = T::from_f64(c.f64("spatial_scale")?);
+    position_sensitive::<T>(c, |r, plane, b, channel| {
         let (cells, size, w) = ([r.shape[2], r.shape[3]], [r.size[2], r.size[3]], r.size[3]);
         let range = |d: usize| {
             let (start, end) = (round_to_index(b[2 - d] * scale), round_to_index(b[4 - d] * scale));
-            let cell = T::of((end - start).max(1) as f64) / T::of(cells[d] as f64);
+            let cell = T::from_f64((end - start).max(1) as f64) / T::from_f64(cells[d] as f64);
             // The last row and column belong to no cell.
             let within = |x: f64| (x as i64 + start).clamp(0, (size[d] as i64 - 1).max(0)) as usize;
-            let edge = |i: usize| (T::of(i as f64) * cell).wide();
-            within(edge(at[d]).floor())..within(edge(at[d] + 1).ceil())
+            let edge = |i: usize| (T::from_f64(i as f64) * cell).to_f64();
+            within(edge(channel[d]).floor())..within(edge(channel[d] + 1).ceil())
         };
         let (rows, columns) = (range(0), range(1));
         let area = rows.len() * columns.len();
@@ -285,7 +290,7 @@ fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             return T::ZERO;
         }
         let places = rows.flat_map(|y| columns.clone().map(move |x| y * w + x));
-        places.fold(T::ZERO, |sum, i| sum + plane[i]) / T::of(area as f64)
+        places.fold(T::ZERO, |sum, i| sum + plane[i]) / T::from_f64(area as f64)
     })
 }
 

@@ -58,9 +58,9 @@ impl WeightChannels {
         }
         let (channels, scale): (WeightChannels, Vec<f64>) = (self.clone(), scale.to_vec());
         let shape = w.shape().iter().map(|&d| d as u64);
-        let what = self.rule.into_iter().chain([w.rank() as u64]).chain(shape);
-        let what = what.chain(scale.iter().map(|s| s.to_bits())).collect();
-        let storage = Storage::deferred(w.clone(), what, len, move |w| channels.scale_f32(w, &scale));
+        let identity = self.rule.into_iter().chain([w.rank() as u64]).chain(shape);
+        let identity = identity.chain(scale.iter().map(|s| s.to_bits())).collect();
+        let storage = Storage::deferred(w.clone(), identity, len, move |w| channels.scale_f32(w, &scale));
         Tensor::from_storage(DType::F32, w.shape(), storage)
     }
 
@@ -77,13 +77,13 @@ impl WeightChannels {
     fn scale_f32(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
         let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
-        let (mut read, mut kept) = (0, 0);
+        let (mut read, mut released) = (0, 0);
         for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
             // Release a file's pages once they are read, so that memory does not hold the weights twice.
             read += 4 * self.run;
-            if read - kept > RELEASED {
-                w.release_part(kept..read - 4 * self.run);
-                kept = read - 4 * self.run;
+            if read - released > RELEASED {
+                w.release_part(released..read - 4 * self.run);
+                released = read - 4 * self.run;
             }
             let scale = scale[c];
             for (to, from) in to.iter_mut().zip(from) {

@@ -13,10 +13,11 @@ use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
 
 /// Whether a conversion changes the memory order of its operand, in which case it copies.
-fn changes_memory_order(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
+fn changes_memory_order(call: &Call<TensorType>, layout: Option<&Layout>) -> bool {
     let format = call.op.schema.index_of("memory_format").map(|i| &call.args[i]);
     let plain = |f: &Val<TensorType>| matches!(f, Val::TorchName(n) if n.ends_with("preserve_format"));
-    format.is_some_and(|f| !f.is_none() && !plain(f)) && at.and_then(|at| has_format(call, at)) != Some(true)
+    format.is_some_and(|f| !f.is_none() && !plain(f))
+        && layout.and_then(|layout| has_format(call, layout)) != Some(true)
 }
 
 /// Whether a conversion to the operand's own type makes a new tensor. One that converts nothing returns its operand.
@@ -71,9 +72,9 @@ impl Functionalize<'_> {
     /// Decomposes a call that makes several views, such as `split`, `chunk` or `getattr(x, "T")`, and rewrites these one
     /// by one.
     fn decompose_views(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), FunctionalizeError> {
-        let made = graph.id_bound();
+        let first_new = graph.id_bound();
         if decompose_node(graph, n, op, |_| false)? {
-            for i in (made..graph.id_bound()).map(NodeId::new) {
+            for i in (first_new..graph.id_bound()).map(NodeId::new) {
                 self.visit_node(graph, i)?;
             }
         }
@@ -128,10 +129,11 @@ impl Functionalize<'_> {
         if op.view.is_none() {
             return Ok(None);
         }
-        if op.is(OpId::Contiguous) && parent.layout.as_ref().and_then(|at| has_format(&call, at)) == Some(false) {
+        if op.is(OpId::Contiguous) && parent.layout.as_ref().and_then(|layout| has_format(&call, layout)) == Some(false)
+        {
             return Ok(None);
         }
-        let layout = parent.layout.as_ref().and_then(|at| of_view(&call, at));
+        let layout = parent.layout.as_ref().and_then(|layout| of_view(&call, layout));
         let sizes = parent
             .layout
             .as_ref()
@@ -147,7 +149,7 @@ impl Functionalize<'_> {
     /// The memory layout of the view `n` of a value at `parent`, if known.
     fn view_layout(&self, graph: &Graph, n: NodeId, op: &'static Op, parent: &ViewPlace) -> OpResult<Option<Layout>> {
         let call = types_of(graph, n, op)?;
-        Ok(parent.layout.as_ref().and_then(|at| of_view(&call, at)))
+        Ok(parent.layout.as_ref().and_then(|layout| of_view(&call, layout)))
     }
 }
 

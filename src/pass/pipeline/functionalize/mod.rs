@@ -194,27 +194,27 @@ impl Functionalize<'_> {
 
     /// The node that has the current value of `i`, inserted before `user` if necessary.
     fn refresh(&mut self, graph: &mut Graph, i: NodeId, user: NodeId) -> OpResult<NodeId> {
-        let mut at = i;
-        while let Some(&next) = self.newest.get(&at) {
-            at = next;
+        let mut current = i;
+        while let Some(&next) = self.newest.get(&current) {
+            current = next;
         }
-        let Some(place) = self.places.get(&at).cloned() else {
-            return Ok(at);
+        let Some(place) = self.places.get(&current).cloned() else {
+            return Ok(current);
         };
         let root = &self.roots[&place.root];
         if root.version == place.version {
-            return Ok(at);
+            return Ok(current);
         }
         let (mut value, version) = (root.value, root.version);
-        written_at(graph, at, InsertPoint::Before(user), |b| {
+        written_at(graph, current, InsertPoint::Before(user), |b| {
             for step in &place.steps {
                 let call = traced_step(b, step, value);
                 value = b.node(&call, step.ty.clone());
             }
         });
         self.places.insert(value, ViewPlace { version, ..place });
-        if value != at {
-            self.newest.insert(at, value);
+        if value != current {
+            self.newest.insert(current, value);
         }
         Ok(value)
     }
@@ -285,9 +285,9 @@ impl From<Diagnostic> for FunctionalizeError {
     }
 }
 
-fn traced_step(b: &GraphBuilder<'_>, step: &ViewStep, of: NodeId) -> Call<Traced> {
+fn traced_step(b: &GraphBuilder<'_>, step: &ViewStep, base: NodeId) -> Call<Traced> {
     let mut args: Vec<Val<Traced>> = step.args.iter().map(|a| b.trace(a)).collect();
-    args[0] = b.trace(&Val::Leaf(of));
+    args[0] = b.trace(&Val::Leaf(base));
     Call { op: step.op, args }
 }
 
@@ -303,9 +303,14 @@ fn point_after(graph: &Graph, n: NodeId) -> InsertPoint {
     graph.next(n).map_or(InsertPoint::End, InsertPoint::Before)
 }
 
-/// Returns the result of `f`, which builds nodes at `point` with the origin `of`.
-fn written_at<R>(graph: &mut Graph, of: NodeId, point: InsertPoint, f: impl FnOnce(&mut GraphBuilder<'_>) -> R) -> R {
-    let source = NodeOrigin::from_node(graph, of, "functionalize");
+/// Returns the result of `f`, which builds nodes at `point` with the origin `origin`.
+fn written_at<R>(
+    graph: &mut Graph,
+    origin: NodeId,
+    point: InsertPoint,
+    f: impl FnOnce(&mut GraphBuilder<'_>) -> R,
+) -> R {
+    let source = NodeOrigin::from_node(graph, origin, "functionalize");
     let before = graph.insert_point();
     graph.set_insert_point(point);
     let r = f(&mut GraphBuilder::new(graph, source, |_| true));

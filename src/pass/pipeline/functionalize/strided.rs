@@ -30,12 +30,12 @@ impl Functionalize<'_> {
             }
             Operand::Item(..) => None,
         };
-        let found = infer::result_layout(resolved, ty, &known);
+        let layout = infer::result_layout(resolved, ty, &known);
         let plain = tensor_type(graph, n)
-            .and_then(|t| found.as_ref()?.is_contiguous(&t.shape?))
+            .and_then(|t| layout.as_ref()?.is_contiguous(&t.shape?))
             .unwrap_or(false);
         if !plain {
-            self.layouts.insert(n, found);
+            self.layouts.insert(n, layout);
         }
     }
 
@@ -49,7 +49,7 @@ impl Functionalize<'_> {
     /// The memory layout of a value that owns its memory.
     pub(super) fn root_layout(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
         match self.layouts.get(&n) {
-            Some(found) => found.clone(),
+            Some(layout) => layout.clone(),
             None => {
                 let shape = tensor_type(graph, n)?.shape?;
                 Some(Layout::contiguous(&shape))
@@ -129,13 +129,16 @@ impl Functionalize<'_> {
             return Ok(());
         };
         let parent = self.place_of(graph, *x);
-        let (Some(ty), Some(at)) = (tensor_type(graph, *x), &parent.layout) else {
+        let (Some(ty), Some(layout)) = (tensor_type(graph, *x), &parent.layout) else {
             return Ok(());
         };
         let count = ty.numel();
         let shape = ty.shape.unwrap_or_default();
-        let whole = at.storage == count && at.dense_order(&shape).is_some();
-        if whole || count == Dim::Const(0) || is_expanded(&shape, &at.strides) || self.repeats_elements(graph, &parent)
+        let whole = layout.storage == count && layout.dense_order(&shape).is_some();
+        if whole
+            || count == Dim::Const(0)
+            || is_expanded(&shape, &layout.strides)
+            || self.repeats_elements(graph, &parent)
         {
             return Ok(());
         }
@@ -164,8 +167,8 @@ impl Functionalize<'_> {
         let root = &self.roots[&parent.root];
         let (base, version) = (root.value, root.version);
         let value = written_at(graph, n, InsertPoint::Before(n), |b| {
-            steps.iter().fold(base, |at, step| {
-                let call = traced_step(b, step, at);
+            steps.iter().fold(base, |value, step| {
+                let call = traced_step(b, step, value);
                 b.node(&call, step.ty.clone())
             })
         });
@@ -197,8 +200,8 @@ impl Functionalize<'_> {
             let src = src.ok_or_else(|| OpError::shape("the target of a write is not a tensor"))?;
             let src = (b as &mut dyn Build).to_dtype(&src, dtype.unwrap_or(src.dtype()))?;
             let root = written_back(b, base, &steps, node_of(&src))?;
-            let value = parent.steps.iter().fold(root, |at, step| {
-                let call = traced_step(b, step, at);
+            let value = parent.steps.iter().fold(root, |value, step| {
+                let call = traced_step(b, step, value);
                 b.node(&call, step.ty.clone())
             });
             Ok((root, value))
@@ -229,23 +232,24 @@ impl Functionalize<'_> {
         let x = args.first().and_then(Val::as_leaf).copied();
         let x = x.ok_or_else(|| OpError::shape("the argument of `as_strided` is not a tensor"))?;
         let parent = self.place_of(graph, x);
-        let of = tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of `as_strided` is not a tensor"))?;
+        let operand =
+            tensor_type(graph, x).ok_or_else(|| OpError::shape("the argument of `as_strided` is not a tensor"))?;
         let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
         let call: Call<TensorType> = Call {
             op,
             args: args.iter().map(|a| infer::arg_type(a, &ty)).collect(),
         };
         let mut window = StridedWindow::from_call(&call)?;
-        let own = parent.layout.as_ref().map(|at| at.offset.clone());
-        let Some(offset) = window.offset.clone().or(own) else {
+        let parent_offset = parent.layout.as_ref().map(|layout| layout.offset.clone());
+        let Some(offset) = window.offset.clone().or(parent_offset) else {
             return Err(unknown_order_error(n, graph));
         };
         window.offset = Some(offset.clone());
         let (mut steps, storage) = self
-            .storage_steps(graph, parent.root, of.dtype)
+            .storage_steps(graph, parent.root, operand.dtype)
             .ok_or_else(|| unknown_order_error(n, graph))?;
-        window.check_bounds(&storage, of.dtype)?;
-        steps.push(window_step(&window, &offset, of.dtype)?);
+        window.check_bounds(&storage, operand.dtype)?;
+        steps.push(window_step(&window, &offset, operand.dtype)?);
         let layout = Layout {
             offset,
             strides: window.strides,
@@ -260,24 +264,24 @@ impl Functionalize<'_> {
         let shape = ty.shape.clone()?;
         let order = self.root_layout(graph, root)?.dense_order(&shape)?;
         let mut steps = vec![];
-        let mut at = ty;
+        let mut current = ty;
         if order.iter().enumerate().any(|(i, &d)| i != d) {
-            at.shape = Some(order.iter().map(|&d| shape[d].clone()).collect());
+            current.shape = Some(order.iter().map(|&d| shape[d].clone()).collect());
             let dims: Vec<i64> = order.iter().map(|&d| d as i64).collect();
-            steps.push(view_step(OpId::Permute, vec![ints_val(&dims)], &at));
+            steps.push(view_step(OpId::Permute, vec![ints_val(&dims)], &current));
         }
-        let mut count = at.numel();
-        if at.dtype != dtype {
-            at.shape = Some(vec![count.clone()]);
+        let mut count = current.numel();
+        if current.dtype != dtype {
+            current.shape = Some(vec![count.clone()]);
             steps.push(view_step(
                 OpId::Reshape,
                 vec![dims_val(std::slice::from_ref(&count))],
-                &at,
+                &current,
             ));
-            let bytes = count.mul(&Dim::from(at.dtype.size()));
+            let bytes = count.mul(&Dim::from(current.dtype.size()));
             count = bytes.exact_div(&Dim::from(dtype.size()))?;
-            at = TensorType::new(dtype, vec![count.clone()]);
-            steps.push(view_step(BITS, vec![Val::DType(dtype)], &at));
+            current = TensorType::new(dtype, vec![count.clone()]);
+            steps.push(view_step(BITS, vec![Val::DType(dtype)], &current));
         }
         Some((steps, count))
     }

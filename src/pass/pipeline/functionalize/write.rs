@@ -45,10 +45,11 @@ impl Functionalize<'_> {
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             return self.rewrite_view_in_place(graph, n, op, x);
         }
-        let wanted = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
-        let value = self.convert_to_target(graph, n, &ty, &wanted)?;
+        let target_type = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
+        let value = self.convert_to_target(graph, n, &ty, &target_type)?;
         let place = self.place_of(graph, x);
-        let may = |at: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, at));
+        let may =
+            |layout: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, layout));
         let shared = place.layout.as_ref().is_some_and(may);
         self.store_in_root(graph, x, value, place, shared)
     }
@@ -101,17 +102,17 @@ impl Functionalize<'_> {
         let (Some(types), Some(Operand::Node(x))) = (resolved.types(), operand) else {
             return Ok(None);
         };
-        let at = self.layout_of(graph, x);
+        let operand_layout = self.layout_of(graph, x);
         let in_place = resolved.is_inplace();
-        let Some(order) = at.and_then(|at| draw_order(&types, &at, in_place)) else {
+        let Some(order) = operand_layout.and_then(|layout| draw_order(&types, &layout, in_place)) else {
             return Ok(None);
         };
         self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
         let value = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
-            let [there, back] = draw_permutations(&order);
+            let [forth, back] = draw_permutations(&order);
             let mut traced: Vec<Val<Traced>> = args.iter().map(|a| b.trace(a)).collect();
-            traced[0] = b.call_row(OpId::Permute.op(), vec![traced[0].clone(), there])?;
+            traced[0] = b.call_row(OpId::Permute.op(), vec![traced[0].clone(), forth])?;
             let drawn = b.call_row(op, traced)?;
             let results: Val<Traced> =
                 drawn.try_map(&mut |t: &Traced| b.call_row(OpId::Permute.op(), vec![t.into(), back.clone()]))?;
@@ -136,7 +137,7 @@ impl Functionalize<'_> {
         let targets = outs.collect::<OpResult<Vec<NodeId>>>()?;
         self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
-        let wanted: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
+        let target_types: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
         let values = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let traced = args.iter().map(|a| b.trace(a)).collect();
             let results = b.call_row(op, traced)?;
@@ -148,7 +149,7 @@ impl Functionalize<'_> {
             };
             results
                 .into_iter()
-                .zip(wanted)
+                .zip(target_types)
                 .map(cast)
                 .collect::<OpResult<Vec<NodeId>>>()
         })?;
@@ -174,7 +175,7 @@ impl Functionalize<'_> {
     ) -> Result<(), FunctionalizeError> {
         self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
-        let (own, writes) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
+        let (own_results, writes) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let call = Call {
                 op,
                 args: args.iter().map(|a| b.trace(a)).collect(),
@@ -194,13 +195,13 @@ impl Functionalize<'_> {
                 self.store_in_root(graph, *x, node_of(&t), place, false)?;
             }
         }
-        replace_node(graph, n, &own);
+        replace_node(graph, n, &own_results);
         Ok(())
     }
 
     /// The value of node `n`, of type `ty`, converted to the dtype of the tensor it is written to.
-    fn convert_to_target(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
-        let (Val::Leaf(have), Val::Leaf(want)) = (ty, wanted) else {
+    fn convert_to_target(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, target: &Type) -> OpResult<NodeId> {
+        let (Val::Leaf(have), Val::Leaf(want)) = (ty, target) else {
             return Ok(n);
         };
         if have.dtype == want.dtype {
@@ -251,17 +252,17 @@ impl Functionalize<'_> {
     pub(super) fn repeats_elements(&self, graph: &Graph, place: &ViewPlace) -> bool {
         let mut from = graph[place.root].meta.ty.clone();
         place.steps.iter().any(|step| {
-            let of = from.replace(step.ty.clone());
-            let (Some(rule), Some(Val::Leaf(of))) = (step.op.view, of) else {
+            let operand = from.replace(step.ty.clone());
+            let (Some(rule), Some(Val::Leaf(operand))) = (step.op.view, operand) else {
                 return false;
             };
             let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
             let mut args: Vec<Val<TensorType>> = step.args.iter().map(|a| infer::arg_type(a, &ty)).collect();
-            args[0] = Val::Leaf(of.clone());
+            args[0] = Val::Leaf(operand.clone());
             let Ok(view) = rule(&Call { op: step.op, args }, &mut Sizes::default()) else {
                 return false;
             };
-            let strides = view.offset_and_strides(&of.shape.unwrap_or_default()).1;
+            let strides = view.offset_and_strides(&operand.shape.unwrap_or_default()).1;
             may_share(&view.shape, &strides)
         })
     }
@@ -337,8 +338,8 @@ fn changes_written(
     value: NodeId,
 ) -> OpResult<NodeId> {
     let before = &steps[..steps.len().saturating_sub(1)];
-    let memory = before.iter().fold(base, |at, step| {
-        let call = traced_step(b, step, at);
+    let memory = before.iter().fold(base, |operand, step| {
+        let call = traced_step(b, step, operand);
         b.node(&call, step.ty.clone())
     });
     let traced = |b: &GraphBuilder<'_>, n| {
@@ -359,11 +360,11 @@ pub(super) fn written_back(
 ) -> OpResult<NodeId> {
     // The calls of the views, from the root down.
     let mut calls = vec![];
-    let mut at = base;
+    let mut current = base;
     for (i, step) in steps.iter().enumerate() {
-        let call = traced_step(b, step, at);
+        let call = traced_step(b, step, current);
         if i + 1 < steps.len() {
-            at = b.node(&call, step.ty.clone());
+            current = b.node(&call, step.ty.clone());
         }
         calls.push(call);
     }

@@ -24,15 +24,15 @@ use step::{CellStep, LinearProduct, StepMatcher};
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
-    let found = each_graph(module, |_, graph| {
+    let rewrites = each_graph(module, |_, graph| {
         let layers = find_layers(graph);
         let rewritten = layers.iter().filter_map(|layer| layer.rewrite(graph));
         Ok(rewritten.count())
     })?;
-    if found > 0 {
+    if rewrites > 0 {
         dce::run(module, cx)?;
     }
-    Ok(found)
+    Ok(rewrites)
 }
 
 struct Layer {
@@ -62,11 +62,11 @@ fn find_layers(graph: &Graph) -> Vec<Layer> {
         }
         steps.insert(n, step);
     }
-    let found = first.into_iter().filter_map(|n| {
+    let layers = first.into_iter().filter_map(|n| {
         let chain = std::iter::successors(Some(n), |n| next.get(n).copied());
         match_layer(&m, chain.collect(), &steps)
     });
-    found.collect()
+    layers.collect()
 }
 
 /// Whether `b` is the step after `a`.
@@ -123,9 +123,9 @@ fn find_joins(m: &StepMatcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId
     let users = m.graph[states[0]].users();
     let through = users.flat_map(|u| m.graph[u].users().chain([u]).collect::<Vec<_>>());
     let candidates: HashSet<NodeId> = through.collect();
-    let mut found: Vec<_> = candidates.into_iter().filter_map(join).collect();
-    found.sort();
-    found
+    let mut joins: Vec<_> = candidates.into_iter().filter_map(join).collect();
+    joins.sort();
+    joins
 }
 
 impl Layer {
@@ -136,11 +136,11 @@ impl Layer {
         // later.
         graph.set_insert_point(InsertPoint::Before(self.states[0]));
         let mut b = GraphBuilder::new(graph, source, |_| true);
-        let made = self
+        let built = self
             .build(&mut b)
             .and_then(|(out, h, c)| Ok((self.replacements(&mut b, &out, h)?, c)));
         graph.set_insert_point(point);
-        let (states, c) = made.ok()?;
+        let (states, c) = built.ok()?;
         let node = |t: &Traced| NodeId::new(t.id as usize);
         let pairs = states.iter().map(|(n, t)| (*n, t)).chain(self.end.c.zip(c.as_ref()));
         for (old, new) in pairs {
@@ -153,13 +153,13 @@ impl Layer {
 
     /// The replacements of the joins and of each state that has other uses.
     fn replacements(&self, b: &mut GraphBuilder<'_>, out: &Traced, last: Traced) -> OpResult<Vec<(NodeId, Traced)>> {
-        let mut made = vec![];
+        let mut pairs = vec![];
         for &(n, in_order) in &self.joined {
             let whole = match in_order {
                 true => out.clone(),
                 false => flip(b, out)?,
             };
-            made.push((n, whole));
+            pairs.push((n, whole));
         }
         for (i, &h) in self.states.iter().enumerate() {
             let shape = b.traced(h).and_then(|t| t.shape().ok().map(<[Dim]>::to_vec));
@@ -168,14 +168,14 @@ impl Layer {
             let state = match end {
                 true => last.clone(),
                 false => {
-                    let at = if self.reversed { self.states.len() - 1 - i } else { i };
-                    let args = [out.into(), Val::int(0), Val::int(at as i64)];
+                    let time = if self.reversed { self.states.len() - 1 - i } else { i };
+                    let args = [out.into(), Val::int(0), Val::int(time as i64)];
                     (b as &mut dyn Build).op(OpId::Select, args)?
                 }
             };
-            made.push((h, (b as &mut dyn Build).reshape(&state, &shape)?));
+            pairs.push((h, (b as &mut dyn Build).reshape(&state, &shape)?));
         }
-        Ok(made)
+        Ok(pairs)
     }
 
     /// The layer's weights and biases, in the order of the op's parameters.

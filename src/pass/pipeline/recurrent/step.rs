@@ -72,14 +72,14 @@ impl StepMatcher<'_> {
         n
     }
 
-    /// The tensor that is split, if `n` is piece `k` of `of` equal pieces along its last dim.
-    fn piece(&self, n: NodeId, k: i64, of: usize) -> Option<NodeId> {
+    /// The tensor that is split, if `n` is piece `k` of `count` equal pieces along its last dim.
+    fn piece(&self, n: NodeId, k: i64, count: usize) -> Option<NodeId> {
         let args = self.call(n, &[OpId::ItemOf])?;
         let split = *args[0].as_leaf().filter(|_| args[1].as_int() == Some(k))?;
         let x = *self.call(split, &[OpId::SplitWithSizes, OpId::Split, OpId::Chunk])?[0].as_leaf()?;
         let (whole, part) = (self.shape(x)?, self.shape(n)?);
         let last = whole.len().checked_sub(1)?;
-        (part.len() == whole.len() && part[..last] == whole[..last] && part[last] * of == whole[last]).then_some(x)
+        (part.len() == whole.len() && part[..last] == whole[..last] && part[last] * count == whole[last]).then_some(x)
     }
 
     /// The operand of `n`, if `n` is a call of `f`.
@@ -124,9 +124,9 @@ impl StepMatcher<'_> {
             None => (self.call(n, &[OpId::Slice])?, true),
         };
         let x = *args[0].as_leaf()?;
-        let at = args[2].as_int()?;
-        let one = !step || (args[3].as_int() == at.checked_add(1) && args[4].as_int() == Some(1));
-        (args[1].as_int() == Some(0) && at >= 0 && one).then_some((x, at))
+        let step_index = args[2].as_int()?;
+        let single = !step || (args[3].as_int() == step_index.checked_add(1) && args[4].as_int() == Some(1));
+        (args[1].as_int() == Some(0) && step_index >= 0 && single).then_some((x, step_index))
     }
 
     pub(super) fn step(&self, h: NodeId) -> Option<CellStep> {
@@ -143,7 +143,7 @@ impl StepMatcher<'_> {
     /// `h = f(W x + U h0)`.
     fn match_plain(&self, h: NodeId, f: OpId, cell: OpId) -> Option<CellStep> {
         let sum = self.operand_of(h, f)?;
-        let (product, (inputs, at)) = self.sum_of_products(sum)?;
+        let (product, (inputs, time)) = self.sum_of_products(sum)?;
         Some(CellStep {
             cell,
             c: None,
@@ -152,7 +152,7 @@ impl StepMatcher<'_> {
             out: None,
             product,
             inputs,
-            at,
+            at: time,
         })
     }
 
@@ -224,7 +224,7 @@ impl StepMatcher<'_> {
             let is = |(i, g)| gate(i, OpId::Sigmoid, 0) == Some(true) && gate(g, OpId::Tanh, 2) == Some(true);
             sides.into_iter().any(is).then_some(())
         };
-        let kept = |n: NodeId| {
+        let old_cell = |n: NodeId| {
             let sides = self.both_orders(n, OpId::Mul)?;
             let old = sides
                 .into_iter()
@@ -234,8 +234,8 @@ impl StepMatcher<'_> {
         let c_before = self
             .both_orders(c, OpId::Add)?
             .into_iter()
-            .find_map(|(a, b)| new(b).and_then(|()| kept(a)))?;
-        let (product, (inputs, at)) = self.sum_of_products(gates)?;
+            .find_map(|(a, b)| new(b).and_then(|()| old_cell(a)))?;
+        let (product, (inputs, time)) = self.sum_of_products(gates)?;
         Some(CellStep {
             cell: OpId::Lstm,
             c: Some(c),
@@ -244,7 +244,7 @@ impl StepMatcher<'_> {
             out: None,
             product,
             inputs,
-            at,
+            at: time,
         })
     }
 
@@ -253,15 +253,15 @@ impl StepMatcher<'_> {
         let product = self.product(h)?;
         let mut x = product.x;
         let inner = self.strip(x);
-        let alone = |n: NodeId| self.graph[n].users().count() == 1;
+        let single_use = |n: NodeId| self.graph[n].users().count() == 1;
         while x != inner {
-            if !alone(x) {
+            if !single_use(x) {
                 return None;
             }
             x = *self.graph[x].args().first()?.as_leaf()?;
         }
         let step = self.call(inner, &[OpId::Mul]).and_then(|_| self.lstm(inner))?;
-        alone(inner).then_some(CellStep {
+        single_use(inner).then_some(CellStep {
             out: Some(product.weight),
             ..step
         })
@@ -269,11 +269,11 @@ impl StepMatcher<'_> {
 
     /// `h = (h0 - n) * sigmoid(z) + n`, `n = tanh(xn + hn * sigmoid(r))`, `[r, z, n] = W x` and `U h0`.
     fn gru(&self, h: NodeId) -> Option<CellStep> {
-        let (kept, new) = self
+        let (old_term, new) = self
             .both_orders(h, OpId::Add)?
             .into_iter()
             .find(|(a, b)| self.operand_of(*b, OpId::Tanh).is_some() && self.both_orders(*a, OpId::Mul).is_some())?;
-        let sides = self.both_orders(kept, OpId::Mul)?;
+        let sides = self.both_orders(old_term, OpId::Mul)?;
         let (difference, z) = sides
             .into_iter()
             .find_map(|(a, b)| Some((self.both_orders(a, OpId::Sub)?[0], self.operand_of(b, OpId::Sigmoid)?)))?;
@@ -291,7 +291,7 @@ impl StepMatcher<'_> {
             self.both_orders(n, OpId::Add).is_some_and(|s| s.into_iter().any(is))
         };
         let product = self.product(state)?;
-        let (inputs, at) = self.slice(input)?;
+        let (inputs, time) = self.slice(input)?;
         let before = self.strip(product.x);
         let sound = difference.1 == new && self.strip(difference.0) == before && gate(r, 0) && gate(z, 1);
         sound.then_some(CellStep {
@@ -302,7 +302,7 @@ impl StepMatcher<'_> {
             out: None,
             product,
             inputs,
-            at,
+            at: time,
         })
     }
 }

@@ -10,16 +10,16 @@ pub(super) fn flattened_params(call: &Expr) -> Option<Called> {
     let ExprKind::Call(_, args) = &call.kind else {
         return None;
     };
-    let Some(Arg::Positional(given)) = args.first() else {
+    let Some(Arg::Positional(leaves)) = args.first() else {
         return None;
     };
     let list = |e: &Expr| match &e.kind {
         ExprKind::List(items) => items.iter().map(|i| Some(Name::new(name_of(i)?, i.span))).collect(),
         _ => None,
     };
-    match &given.kind {
+    match &leaves.kind {
         ExprKind::List(_) => Some(Called {
-            args: list(given)?,
+            args: list(leaves)?,
             kwargs: None,
         }),
         ExprKind::Tuple(parts) => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// An in-place statement without a name.
 pub(super) struct Pending {
     /// Its index in the statements.
-    at: usize,
+    index: usize,
     /// The value that it writes to.
     written: Value,
     /// The name to bind to the result if the text does not name it as torch does.
@@ -23,8 +23,12 @@ impl FunctionLowerer<'_> {
     pub(super) fn start_pending(&mut self, op: Op, span: Span, written: Value, rebinds: Option<Arc<str>>) {
         let loc = self.loc.clone();
         self.stmts.push(make_stmt(None, None, op, loc, span));
-        let at = self.stmts.len() - 1;
-        self.pending = Some(Pending { at, written, rebinds });
+        let index = self.stmts.len() - 1;
+        self.pending = Some(Pending {
+            index,
+            written,
+            rebinds,
+        });
     }
 
     pub(super) fn in_place(&mut self, s: &Simple, op: &str, target: &Expr, value: &Expr) {
@@ -55,10 +59,10 @@ impl FunctionLowerer<'_> {
 
     /// torch names the node of `a += b` in the next statement: `iadd = a`, or fxc's `setitem = None`.
     pub(super) fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
-        let Some(Pending { at, written, .. }) = &self.pending else {
+        let Some(Pending { index, written, .. }) = &self.pending else {
             return false;
         };
-        let at = *at;
+        let index = *index;
         let same = match (&value.kind, &written.kind) {
             (ExprKind::None, _) => true,
             (ExprKind::Name(n), ValueKind::Node(w)) => self
@@ -71,7 +75,7 @@ impl FunctionLowerer<'_> {
         }
         self.pending = None;
         let name = self.free_for(name);
-        self.stmts[at].name = Some(Name::new(name.clone(), span));
+        self.stmts[index].name = Some(Name::new(name.clone(), span));
         self.bind_node(&name.clone(), name, span);
         true
     }
@@ -79,15 +83,20 @@ impl FunctionLowerer<'_> {
     /// Handles an in-place node that the text does not name: the text is not from torch, so the target is bound to the
     /// result.
     pub(super) fn settle_pending(&mut self) {
-        let Some(Pending { at, written, rebinds }) = self.pending.take() else {
+        let Some(Pending {
+            index,
+            written,
+            rebinds,
+        }) = self.pending.take()
+        else {
             return;
         };
-        let Op::Call { target, .. } = &self.stmts[at].op else {
+        let Op::Call { target, .. } = &self.stmts[index].op else {
             return;
         };
         let wish = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
         let name = self.fresh_name(&wish);
-        self.stmts[at].name = Some(Name::new(name.clone(), written.span));
+        self.stmts[index].name = Some(Name::new(name.clone(), written.span));
         if let Some(variable) = rebinds {
             self.bind_node(&variable, name, written.span);
         }

@@ -85,15 +85,15 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
             list_text(&whole)
         )));
     }
-    let (mut apart, mut wide, mut out) = (vec![], vec![], vec![]);
+    let (mut split, mut repeated, mut out) = (vec![], vec![], vec![]);
     for (i, t) in times.iter().enumerate() {
         let n = i.checked_sub(lead).map_or(one.clone(), |j| shape[j].clone());
-        apart.extend([one.clone(), n.clone()]);
-        wide.extend([t.clone(), n.clone()]);
+        split.extend([one.clone(), n.clone()]);
+        repeated.extend([t.clone(), n.clone()]);
         out.push(t.mul(&n));
     }
-    let y = b.reshape(x, &apart)?;
-    expand_and_copy(b, &y, &wide, &out)
+    let y = b.reshape(x, &split)?;
+    expand_and_copy(b, &y, &repeated, &out)
 }
 
 /// Expands `y` to `wide` and copies it to memory of its own, with shape `out`.
@@ -146,8 +146,8 @@ fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
         }
         _ => return Err(OpError::shape("repeats must be 0-dim or 1-dim tensor")),
     };
-    let at = b.op(OpId::RepeatIndices, [repeats.into(), c.get("output_size").clone()])?;
-    b.index_select(x, Val::int(dim as i64), at).map(Val::Leaf)
+    let indices = b.op(OpId::RepeatIndices, [repeats.into(), c.get("output_size").clone()])?;
+    b.index_select(x, Val::int(dim as i64), indices).map(Val::Leaf)
 }
 
 fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

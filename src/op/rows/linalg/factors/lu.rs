@@ -108,12 +108,12 @@ fn unpack_type(c: &Call<TensorType>) -> OpResult<Type> {
         ));
     }
     let least = with_least(shape)?.pop().unwrap_or(Dim::Unknown);
-    let of = |given: bool, rows: &Dim, columns: &Dim| match given {
+    let matrix = |requested: bool, rows: &Dim, columns: &Dim| match requested {
         true => TensorType::new(d, [lead, &[rows.clone(), columns.clone()]].concat()),
         false => TensorType::new(d, vec![Dim::Const(0)]),
     };
     let (data, pivots) = (c.bool("unpack_data")?, c.bool("unpack_pivots")?);
-    let all = [of(pivots, m, m), of(data, m, &least), of(data, &least, n)];
+    let all = [matrix(pivots, m, m), matrix(data, m, &least), matrix(data, &least, n)];
     Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
 }
 
@@ -127,9 +127,9 @@ pub(super) fn pivots_of(t: &Tensor) -> Vec<Vec<i64>> {
 
 /// The pivots of an LU factorisation; E0502 if one is not a row number.
 fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
-    let one = |p: &i64| usize::try_from(*p).ok().filter(|p| (1..=rows).contains(p));
+    let to_row = |p: &i64| usize::try_from(*p).ok().filter(|p| (1..=rows).contains(p));
     let all = pivots_of(t);
-    let all: Option<Vec<Vec<usize>>> = all.iter().map(|v| v.iter().map(one).collect()).collect();
+    let all: Option<Vec<Vec<usize>>> = all.iter().map(|v| v.iter().map(to_row).collect()).collect();
     all.ok_or_else(|| OpError::value("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."))
 }
 
@@ -165,7 +165,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let pivots = lu_pivots(c.leaf("pivots")?, n)?;
     let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
     // A solution from the right is computed from the transposed equation, whose factors are also transposed.
-    let one = |i: usize, m: Matrix, mut r: Matrix| {
+    let solve_one = |i: usize, m: Matrix, mut r: Matrix| {
         let m = if left { m } else { m.transposed() };
         let (p, l, u) = lu_parts(&m, &pivots[i]);
         let product = p.times(&l).times(&u);
@@ -173,7 +173,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         solve_in_place(&mut product, &mut r);
         Ok(r)
     };
-    solve_batch(c, factors, b, left, &one).map(Val::Leaf)
+    solve_batch(c, factors, b, left, &solve_one).map(Val::Leaf)
 }
 
 /// `B` may be a batch of vectors.

@@ -31,16 +31,16 @@ pub(super) fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
     } else {
         (&b[..b.len() - 2], &b[b.len() - 1..])
     };
-    let what = || "torch.linalg.lstsq: input.size(-2) should match other.size(-2)".to_string();
-    sizes.unify_dims(m, &b[lead_b.len()], what)?;
+    let title = || "torch.linalg.lstsq: input.size(-2) should match other.size(-2)".to_string();
+    sizes.unify_dims(m, &b[lead_b.len()], title)?;
     let lead = sizes.broadcast(&a[..a.len() - 2], lead_b)?;
     let x = [&lead[..], std::slice::from_ref(n), columns].concat();
     let empty = || vec![Dim::Const(0)];
     // Residuals are returned only for matrices of full rank with more rows than columns.
-    let more = m.sub(n).as_const().is_some_and(|d| d > 0);
+    let overdetermined = m.sub(n).as_const().is_some_and(|d| d > 0);
     let residuals = match driver {
-        "gels" if more => [&lead[..], columns].concat(),
-        "gelsd" | "gelss" if more => vec![Dim::Unknown; lead.len() + columns.len()],
+        "gels" if overdetermined => [&lead[..], columns].concat(),
+        "gelsd" | "gelss" if overdetermined => vec![Dim::Unknown; lead.len() + columns.len()],
         _ => empty(),
     };
     let ranks = if driver == "gels" { empty() } else { lead.clone() };
@@ -48,12 +48,12 @@ pub(super) fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
         "gelsd" | "gelss" => [&lead[..], &with_least(a)?[a.len() - 2..]].concat(),
         _ => empty(),
     };
-    let of = |d: DType, s: Vec<Dim>| Val::Leaf(TensorType::new(d, s));
+    let tensor = |d: DType, s: Vec<Dim>| Val::Leaf(TensorType::new(d, s));
     Ok(Val::Tuple(vec![
-        of(d, x),
-        of(d, residuals),
-        of(DType::I64, ranks),
-        of(d, values),
+        tensor(d, x),
+        tensor(d, residuals),
+        tensor(DType::I64, ranks),
+        tensor(d, values),
     ]))
 }
 

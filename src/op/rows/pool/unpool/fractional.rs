@@ -73,8 +73,8 @@ fn fractional_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     }
     let sizes: Vec<Dim> = size.into_iter().map(Dim::Const).collect();
     let shape = [&x[..lead], &sizes[..]].concat();
-    let of = |d| Val::Leaf(TensorType::new(d, shape.clone()));
-    Ok(Val::Tuple(vec![of(d), of(DType::I64)]))
+    let tensor = |d| Val::Leaf(TensorType::new(d, shape.clone()));
+    Ok(Val::Tuple(vec![tensor(d), tensor(DType::I64)]))
 }
 
 fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
@@ -106,10 +106,10 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
         _ => OpId::FractionalMaxPool3d,
     };
     let sizes = crate::op::emit::ints_val(&size);
-    let both = b.call(row, vec![x.into(), c.get("kernel_size").clone(), sizes, samples.into()])?;
-    match (c.bool("return_indices")?, both.items().and_then(|v| v.first())) {
+    let results = b.call(row, vec![x.into(), c.get("kernel_size").clone(), sizes, samples.into()])?;
+    match (c.bool("return_indices")?, results.items().and_then(|v| v.first())) {
         (false, Some(values)) => Ok(values.clone()),
-        _ => Ok(both),
+        _ => Ok(results),
     }
 }
 
@@ -119,8 +119,8 @@ fn fractional_size(c: &Call<Traced>, d: usize, size: &Dim) -> OpResult<i64> {
         Val::List(v) | Val::Tuple(v) => v.get(d).and_then(Val::as_f64),
         v => v.as_f64(),
     };
-    let both = ratio.zip(size.as_const()).map(|(r, n)| (n as f64 * r) as i64);
-    both.ok_or_else(|| {
+    let size = ratio.zip(size.as_const()).map(|(r, n)| (n as f64 * r) as i64);
+    size.ok_or_else(|| {
         OpError::arg(
             "output_ratio",
             "fractional_max_pool requires specifying either an output_size or an output_ratio",
@@ -131,7 +131,7 @@ fn fractional_size(c: &Call<Traced>, d: usize, size: &Dim) -> OpResult<i64> {
 /// The start of each window along one dim (Graham 2014), computed in the dtype's own arithmetic.
 fn window_starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> Vec<usize> {
     let last = from - kernel;
-    let at = |i: usize| match dtype {
+    let start = |i: usize| match dtype {
         DType::F64 => {
             let alpha = last as f64 / (to - 1) as f64;
             ((i as f64 + sample) * alpha) as i64 - (sample * alpha) as i64
@@ -146,7 +146,7 @@ fn window_starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DTyp
             if i + 1 == to {
                 last
             } else {
-                at(i).clamp(0, last as i64) as usize
+                start(i).clamp(0, last as i64) as usize
             }
         })
         .collect()
@@ -167,7 +167,7 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let kernel: Vec<usize> = c.ints("kernel_size")?.iter().map(|&k| k as usize).collect();
     let (from, to) = (&x.shape()[lead..], &shape[lead..]);
     let (size, count): (usize, usize) = (from.iter().product(), to.iter().product());
-    let (mut out, mut at) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
+    let (mut out, mut indices) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
     for plane in 0..planes {
         // The last sample belongs to the first dim in 2d; the first sample does in 3d.
         let sample = |d: usize| samples.get(plane * n + if n == 2 { 1 - d } else { d }).to_f64();
@@ -190,8 +190,8 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
                 }
             }
             out.set(plane * count + o, Scalar::F64(best.0));
-            at.set(plane * count + o, Scalar::Int(DType::I64, best.1 as i64));
+            indices.set(plane * count + o, Scalar::Int(DType::I64, best.1 as i64));
         }
     }
-    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(at)]))
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(indices)]))
 }

@@ -84,7 +84,7 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
         .swap_remove(0);
     let (q, vector) = quantile_fractions(b, c, x.dtype())?;
     let ranks = quantile_ranks(b, &sorted, &q, last, ignores_nan)?;
-    let values = at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
+    let values = interpolate_at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
     arrange_quantiles(b, c, values, dim, rank, vector)
 }
 
@@ -132,12 +132,18 @@ fn quantile_ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, i
     b.r#where(nan, Val::Int(end), ranks)
 }
 
-fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how: &str) -> OpResult<Traced> {
+fn interpolate_at_ranks(
+    b: &mut dyn Build,
+    sorted: &Traced,
+    ranks: &Traced,
+    last: usize,
+    interpolation: &str,
+) -> OpResult<Traced> {
     let gathered = |b: &mut dyn Build, ranks: &Traced| {
         let index = b.to_dtype(ranks, DType::I64)?;
         b.gather(sorted, Val::int(last as i64), index)
     };
-    let rounding = match how {
+    let rounding = match interpolation {
         "linear" | "midpoint" | "lower" => OpId::Floor,
         "higher" => OpId::Ceil,
         "nearest" => OpId::Round,
@@ -145,19 +151,19 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
             return Err(OpError::arg(
                 "interpolation",
                 format!(
-                    "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {how}"
+                    "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
                 ),
             ));
         }
     };
     let below = b.unary(rounding, ranks)?;
     let low = gathered(b, &below)?;
-    if !matches!(how, "linear" | "midpoint") {
+    if !matches!(interpolation, "linear" | "midpoint") {
         return Ok(low);
     }
     let above = b.ceil(ranks)?;
     let high = gathered(b, &above)?;
-    let weight = match how {
+    let weight = match interpolation {
         "linear" => b.sub(ranks, &below)?,
         _ => b.full(ranks.shape()?, Val::Float(0.5), ranks.dtype())?,
     };
