@@ -8,33 +8,33 @@
 #include <stdint.h>
 
 /*
- How a call ended.
+ The status of a call.
  */
 typedef enum fxc_status {
   /*
-   It did what it was asked to do.
+   Success.
    */
   FXC_OK = 0,
   /*
-   The model, the inputs or a file are not as they should be: see fxc_last_error.
+   The model, the inputs or a file are invalid: see fxc_last_error.
    */
   FXC_ERROR = 1,
   /*
-   A pointer is NULL that must not be, a text is not UTF-8, or a number is out of range: a mistake of the calling program.
+   An invalid argument: a pointer must not be NULL, a text is not UTF-8, or a number is out of range.
    */
   FXC_INVALID_ARGUMENT = 2,
   /*
-   A cancel token stopped it.
+   A cancel token cancelled the call.
    */
   FXC_CANCELLED = 3,
   /*
-   A fault in fxc. The objects of the call should not be used any more.
+   An internal error of fxc. Do not use the objects of the call any more.
    */
   FXC_PANIC = 4,
 } fxc_status;
 
 /*
- A token that stops compiling and calls.
+ A token that cancels compilations and calls.
  */
 typedef struct fxc_cancel_token fxc_cancel_token;
 
@@ -44,12 +44,12 @@ typedef struct fxc_cancel_token fxc_cancel_token;
 typedef struct fxc_compiled fxc_compiled;
 
 /*
- A model as it was read.
+ A model.
  */
 typedef struct fxc_model fxc_model;
 
 /*
- How a model is compiled.
+ Compile options.
  */
 typedef struct fxc_options fxc_options;
 
@@ -59,22 +59,22 @@ typedef struct fxc_options fxc_options;
 typedef struct fxc_outputs fxc_outputs;
 
 /*
- A compiled model that remembers what calls change: each call finds the buffers as the last one left them. One thread at a time may
- use it.
+ A compiled model that keeps its state: each call starts with the buffers that the previous call left. Only one
+ thread at a time may use it.
  */
 typedef struct fxc_session fxc_session;
 
 /*
- An element type: one of the FXC_F32, FXC_I64, ….
+ An element type: FXC_F32, FXC_I64, ….
  */
 typedef uint32_t fxc_dtype;
 
 /*
- A tensor to read.
+ A tensor that fxc reads.
  */
 typedef struct fxc_tensor {
   /*
-   The first element. Elements that are dense and aligned are read where they are, others are copied first.
+   The first element. Dense, aligned elements are read in place; others are copied first.
    */
   const void *data;
   /*
@@ -82,7 +82,7 @@ typedef struct fxc_tensor {
    */
   fxc_dtype dtype;
   /*
-   How many dimensions there are.
+   The number of dimensions.
    */
   size_t rank;
   /*
@@ -90,17 +90,17 @@ typedef struct fxc_tensor {
    */
   const size_t *shape;
   /*
-   The strides, in elements, which may be negative; NULL for row-major elements without gaps.
+   The strides in elements, which may be negative; NULL for row-major elements without gaps.
    */
   const ptrdiff_t *strides;
   /*
-   The input that it is for; NULL for the next one by position.
+   The name of the input; NULL for the next input by position.
    */
   const char *name;
 } fxc_tensor;
 
 /*
- A tensor to write, row-major without gaps.
+ A tensor that fxc writes, row-major without gaps.
  */
 typedef struct fxc_buffer {
   /*
@@ -112,7 +112,7 @@ typedef struct fxc_buffer {
    */
   fxc_dtype dtype;
   /*
-   How many dimensions there are.
+   The number of dimensions.
    */
   size_t rank;
   /*
@@ -122,7 +122,7 @@ typedef struct fxc_buffer {
 } fxc_buffer;
 
 /*
- An input or a result of a model. The texts and the shape are the model's and valid until it is freed.
+ An input or a result of a model. The model owns the texts and the shape, which are valid until it is freed.
  */
 typedef struct fxc_value_info {
   /*
@@ -130,25 +130,25 @@ typedef struct fxc_value_info {
    */
   const char *name;
   /*
-   Its type as FXIR writes it: "f32[N, 3]"; empty if it is not known.
+   Its type in FXIR's notation: "f32[N, 3]"; empty if it is unknown.
    */
   const char *type_text;
   /*
-   Element type; FXC_UNKNOWN if it is not known, or not a tensor.
+   Element type; FXC_UNKNOWN if it is unknown, or not a tensor.
    */
   fxc_dtype dtype;
   /*
-   How many dimensions there are; -1 if it is not known, or not a tensor.
+   The number of dimensions; -1 if it is unknown, or not a tensor.
    */
   int64_t rank;
   /*
-   The sizes, -1 for one that is open.
+   The sizes; -1 for a symbolic or unknown size.
    */
   const int64_t *shape;
 } fxc_value_info;
 
 /*
- Unknown before a call; no tensor has it.
+ Unknown before a call. No tensor has this type.
  */
 #define FXC_UNKNOWN 0
 
@@ -232,12 +232,12 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Calls the model on `input_count` tensors. Buffers that the model writes have their first values again in the next call: see
- fxc_compiled_session.
+ Calls the model on `input_count` tensors. Each call starts with the initial values of buffers; see
+ fxc_compiled_session to keep their values.
 
  # Safety
- `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `out` is valid for
- writing.
+ `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory is not written during the
+ call; `out` is valid for writing.
  */
 enum fxc_status fxc_compiled_run(const struct fxc_compiled *compiled,
                                  const struct fxc_tensor *inputs,
@@ -245,11 +245,13 @@ enum fxc_status fxc_compiled_run(const struct fxc_compiled *compiled,
                                  struct fxc_outputs **out);
 
 /*
- Calls the model with the tensors of its result, in flattened order, in memory of the caller's, which must be of their types.
+ Calls the model and writes the tensors of its result, in flattened order, to the caller's memory, which must have
+ their types.
 
  # Safety
- `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `outputs` points to
- `output_count` buffers that overlap neither the inputs nor each other and that nobody else uses meanwhile.
+ `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory is not written during the
+ call; `outputs` points to `output_count` buffers that overlap neither the inputs nor each other and are not used
+ by other threads during the call.
  */
 enum fxc_status fxc_compiled_run_into(const struct fxc_compiled *compiled,
                                       const struct fxc_tensor *inputs,
@@ -258,7 +260,8 @@ enum fxc_status fxc_compiled_run_into(const struct fxc_compiled *compiled,
                                       size_t output_count);
 
 /*
- The compiled model with a memory of its own for what calls change. The compiled model may be freed afterwards.
+ Creates a session: the compiled model with separate values of the buffers that calls update. The compiled model
+ may be freed afterwards.
 
  # Safety
  `compiled` is a compiled model; `out` is valid for writing.
@@ -270,12 +273,13 @@ enum fxc_status fxc_compiled_session(const struct fxc_compiled *compiled,
  Frees a compiled model.
 
  # Safety
- `compiled` is NULL, or a compiled model that nobody uses any more.
+ `compiled` is NULL, or a compiled model that is no longer used.
  */
 void fxc_compiled_free(struct fxc_compiled *compiled);
 
 /*
- Reads a model from a file: a .pt2 archive of torch.export, FXIR, or what torch prints of a graph. Weights are mapped, not read.
+ Reads a model from a file: a .pt2 archive of torch.export, FXIR, or a graph printed by torch. Weights are mapped,
+ not read.
 
  # Safety
  `path` is a NUL-terminated text; `out` is valid for writing.
@@ -284,28 +288,30 @@ enum fxc_status fxc_model_open(const char *path,
                                struct fxc_model **out);
 
 /*
- Reads a model from a file as `fxc_model_open` does, with options: `fxc_options_set_allow_code` and `fxc_options_set_cache` count here.
+ Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
+ `fxc_options_set_cache` apply.
 
  # Safety
- `path` is a NUL-terminated text; `options` is NULL for the default ones, or options; `out` is valid for writing.
+ `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
+ writing.
  */
 enum fxc_status fxc_model_open_with(const char *path,
                                     const struct fxc_options *options,
                                     struct fxc_model **out);
 
 /*
- Writes the model with its code to a file (`model.fxc`), which every function that opens a model reads. Code is made for the sizes and
- processors of the options.
+ Writes the model with its code to a file (`model.fxc`), which every function that opens a model accepts. The
+ options determine the sizes and processors to compile for.
 
  # Safety
- `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default ones, or options.
+ `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default options, or options.
  */
 enum fxc_status fxc_model_save_compiled(const struct fxc_model *model,
                                         const char *path,
                                         const struct fxc_options *options);
 
 /*
- Reads a model from a text of `len` bytes: FXIR, or what torch prints of a graph.
+ Reads a model from a text of `len` bytes: FXIR, or a graph printed by torch.
 
  # Safety
  `text` points to `len` bytes; `out` is valid for writing.
@@ -313,7 +319,7 @@ enum fxc_status fxc_model_save_compiled(const struct fxc_model *model,
 enum fxc_status fxc_model_from_text(const char *text, size_t len, struct fxc_model **out);
 
 /*
- How many inputs the model has.
+ The number of inputs of the model.
 
  # Safety
  `model` is a model.
@@ -329,10 +335,10 @@ size_t fxc_model_input_count(const struct fxc_model *model);
 enum fxc_status fxc_model_input(const struct fxc_model *model, size_t index, struct fxc_value_info *out);
 
 /*
- How many tensors, numbers and texts the model's result has; 0 with a last error if the graph is wrong.
+ The number of tensors, numbers and texts in the model's result; 0 and a last error if the graph has errors.
 
  # Safety
- `model` is a model that no other thread uses meanwhile.
+ `model` is a model that no other thread uses during the call.
  */
 size_t fxc_model_output_count(struct fxc_model *model);
 
@@ -340,7 +346,7 @@ size_t fxc_model_output_count(struct fxc_model *model);
  Item `index` of the model's result.
 
  # Safety
- `model` is a model that no other thread uses meanwhile; `out` is valid for writing.
+ `model` is a model that no other thread uses during the call; `out` is valid for writing.
  */
 enum fxc_status fxc_model_output(struct fxc_model *model, size_t index, struct fxc_value_info *out);
 
@@ -358,46 +364,47 @@ enum fxc_status fxc_model_compile(const struct fxc_model *model,
  Frees a model.
 
  # Safety
- `model` is NULL, or a model that nobody uses any more.
+ `model` is NULL, or a model that is no longer used.
  */
 void fxc_model_free(struct fxc_model *model);
 
 /*
- The default options.
+ Creates the default options.
  */
 struct fxc_options *fxc_options_new(void);
 
 /*
- How many threads a call runs on, the caller's included; 0, the default, is one per processor.
+ Sets the number of threads for a call, including the caller's; 0, the default, means one per processor.
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
 enum fxc_status fxc_options_set_threads(struct fxc_options *options, size_t threads);
 
 /*
- Whether convolutions are the sums of their products, and no algorithm that rounds differently takes their place.
+ Sets whether convolutions are computed as sums of products, without algorithms that round differently (Winograd).
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
 enum fxc_status fxc_options_set_exact(struct fxc_options *options,
                                       bool exact);
 
 /*
- Fixes a symbolic size. Calls with another size fail.
+ Sets a symbolic size. Calls with another size fail.
 
  # Safety
- `options` are options that no other thread uses meanwhile; `name` is a NUL-terminated text.
+ `options` are options that no other thread uses during the call; `name` is a NUL-terminated text.
  */
 enum fxc_status fxc_options_set_dim(struct fxc_options *options, const char *name, int64_t size);
 
 /*
- Adds a list of sizes for which code is made before the first call. `names` are symbolic sizes, separated by commas, which all take each
- of the `count` sizes; `x[0]` names a dimension of an input. Several lists are combined.
+ Adds a list of sizes to compile for before the first call. `names` are symbolic sizes, separated by commas, all of
+ which take each of the `count` sizes; `x[0]` names a dimension of an input. Several lists are combined.
 
  # Safety
- `options` are options that no other thread uses meanwhile; `names` is a NUL-terminated text; `sizes` points to `count` sizes.
+ `options` are options that no other thread uses during the call; `names` is a NUL-terminated text; `sizes` points
+ to `count` sizes.
  */
 enum fxc_status fxc_options_add_sizes(struct fxc_options *options,
                                       const char *names,
@@ -405,61 +412,63 @@ enum fxc_status fxc_options_add_sizes(struct fxc_options *options,
                                       size_t count);
 
 /*
- Adds a processor for which `fxc_model_save_compiled` writes code, in place of the machine's: "x86-64-v3".
+ Adds a processor that `fxc_model_save_compiled` compiles for, instead of the machine's: "x86-64-v3".
 
  # Safety
- `options` are options that no other thread uses meanwhile; `target` is a NUL-terminated text.
+ `options` are options that no other thread uses during the call; `target` is a NUL-terminated text.
  */
 enum fxc_status fxc_options_add_target(struct fxc_options *options, const char *target);
 
 /*
- Whether `fxc_model_save_compiled` leaves the graphs and their weights out of the file, which then only runs where its code fits.
+ Sets whether `fxc_model_save_compiled` leaves out the graphs and their weights. Such a file only runs, and only
+ where its code fits.
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
 enum fxc_status fxc_options_set_code_only(struct fxc_options *options,
                                           bool code_only);
 
 /*
- Whether `fxc_model_open_with` accepts compiled models (`.fxc`), which are programs; true by default. A program that opens files which
- others name should not accept them.
+ Sets whether `fxc_model_open_with` accepts compiled models (`.fxc`), which contain machine code; true by default.
+ A program should not accept them if others can choose which files it opens.
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
 enum fxc_status fxc_options_set_allow_code(struct fxc_options *options,
                                            bool allowed);
 
 /*
- Whether a compiled model without usable code for the inputs or the machine is compiled again (true, the default) or is an error.
+ Sets whether a compiled model without usable code for the inputs or the machine is compiled again (true, the
+ default) or is an error.
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
-enum fxc_status fxc_options_set_fallback(struct fxc_options *options,
-                                         bool allowed);
+enum fxc_status fxc_options_set_fallback(struct fxc_options *options, bool allowed);
 
 /*
- Whether code is kept in the user's cache of compiled models and taken from there; false by default. It counts where models are opened
- (`fxc_model_open_with`) and where they are compiled. `fxc_flush_cache` waits until the code is written.
+ Sets whether code is read from and stored in the user's cache of compiled models; false by default. The option
+ applies to opening models (`fxc_model_open_with`) and to compiling them. `fxc_flush_cache` waits until the code is
+ written.
 
  # Safety
- `options` are options that no other thread uses meanwhile.
+ `options` are options that no other thread uses during the call.
  */
 enum fxc_status fxc_options_set_cache(struct fxc_options *options,
                                       bool enabled);
 
 /*
- Waits until the user's cache holds the code that calls have made. Call it before the process ends.
+ Waits until the code that calls have compiled is in the user's cache. Call it before the process ends.
  */
 void fxc_flush_cache(void);
 
 /*
- Lets a token stop compiling and calls.
+ Sets a token that can cancel compilations and calls.
 
  # Safety
- `options` are options that no other thread uses meanwhile; `token` is a token.
+ `options` are options that no other thread uses during the call; `token` is a token.
  */
 enum fxc_status fxc_options_set_cancel(struct fxc_options *options, const struct fxc_cancel_token *token);
 
@@ -467,17 +476,17 @@ enum fxc_status fxc_options_set_cancel(struct fxc_options *options, const struct
  Frees options.
 
  # Safety
- `options` is NULL, or options that nobody uses any more.
+ `options` is NULL, or options that are no longer used.
  */
 void fxc_options_free(struct fxc_options *options);
 
 /*
- A token that nobody has cancelled.
+ Creates a token that is not cancelled.
  */
 struct fxc_cancel_token *fxc_cancel_token_new(void);
 
 /*
- Stops the work that has the token, from any thread.
+ Cancels the work that uses the token. Any thread may call this.
 
  # Safety
  `token` is a token.
@@ -485,7 +494,7 @@ struct fxc_cancel_token *fxc_cancel_token_new(void);
 enum fxc_status fxc_cancel_token_cancel(const struct fxc_cancel_token *token);
 
 /*
- Lets later work run again.
+ Resets the token, so that later work runs again.
 
  # Safety
  `token` is a token.
@@ -493,15 +502,15 @@ enum fxc_status fxc_cancel_token_cancel(const struct fxc_cancel_token *token);
 enum fxc_status fxc_cancel_token_reset(const struct fxc_cancel_token *token);
 
 /*
- Frees a token. Options that have it keep what it is.
+ Frees a token. Options that use it are not affected.
 
  # Safety
- `token` is NULL, or a token that nobody uses any more.
+ `token` is NULL, or a token that is no longer used.
  */
 void fxc_cancel_token_free(struct fxc_cancel_token *token);
 
 /*
- How many tensors there are, in the order of the flattened result.
+ The number of tensors, in the order of the flattened result.
 
  # Safety
  `outputs` are outputs.
@@ -509,7 +518,7 @@ void fxc_cancel_token_free(struct fxc_cancel_token *token);
 size_t fxc_outputs_count(const struct fxc_outputs *outputs);
 
 /*
- Tensor `index`; what `out` points to is valid until the outputs are freed.
+ Tensor `index`. The memory that `out` refers to is valid until the outputs are freed.
 
  # Safety
  `outputs` are outputs; `out` is valid for writing.
@@ -520,7 +529,7 @@ enum fxc_status fxc_outputs_get(const struct fxc_outputs *outputs, size_t index,
  Frees outputs.
 
  # Safety
- `outputs` is NULL, or outputs that nobody uses any more.
+ `outputs` is NULL, or outputs that are no longer used.
  */
 void fxc_outputs_free(struct fxc_outputs *outputs);
 
@@ -528,7 +537,8 @@ void fxc_outputs_free(struct fxc_outputs *outputs);
  Calls the model: see fxc_compiled_run.
 
  # Safety
- `session` is a session that no other thread uses meanwhile; `inputs` points to `input_count` tensors; `out` is valid for writing.
+ `session` is a session that no other thread uses during the call; `inputs` points to `input_count` tensors; `out`
+ is valid for writing.
  */
 enum fxc_status fxc_session_run(struct fxc_session *session,
                                 const struct fxc_tensor *inputs,
@@ -536,10 +546,11 @@ enum fxc_status fxc_session_run(struct fxc_session *session,
                                 struct fxc_outputs **out);
 
 /*
- Calls the model with results in memory of the caller's: see fxc_compiled_run_into.
+ Calls the model and writes the results to the caller's memory: see fxc_compiled_run_into.
 
  # Safety
- `session` is a session that no other thread uses meanwhile; the rest is as for fxc_compiled_run_into.
+ `session` is a session that no other thread uses during the call; the other arguments are as for
+ fxc_compiled_run_into.
  */
 enum fxc_status fxc_session_run_into(struct fxc_session *session,
                                      const struct fxc_tensor *inputs,
@@ -548,28 +559,29 @@ enum fxc_status fxc_session_run_into(struct fxc_session *session,
                                      size_t output_count);
 
 /*
- The buffers that calls have changed or fxc_session_set_state has set, named by their paths.
+ The buffers that calls have updated or fxc_session_set_state has set, named by path.
 
  # Safety
- `session` is a session that no other thread uses meanwhile; `out` is valid for writing.
+ `session` is a session that no other thread uses during the call; `out` is valid for writing.
  */
 enum fxc_status fxc_session_state(const struct fxc_session *session, struct fxc_outputs **out);
 
 /*
- Gives a buffer the value that the next call finds, which is copied. It must be of the buffer's dtype and shape.
+ Sets the value of a buffer for the next call. The value is copied and must have the buffer's dtype and shape.
 
  # Safety
- `session` is a session that no other thread uses meanwhile; `path` is a NUL-terminated text; `value` is a tensor.
+ `session` is a session that no other thread uses during the call; `path` is a NUL-terminated text; `value` is a
+ tensor.
  */
 enum fxc_status fxc_session_set_state(struct fxc_session *session,
                                       const char *path,
                                       const struct fxc_tensor *value);
 
 /*
- Gives all buffers their first values again.
+ Resets all buffers to their initial values.
 
  # Safety
- `session` is a session that no other thread uses meanwhile.
+ `session` is a session that no other thread uses during the call.
  */
 enum fxc_status fxc_session_reset(struct fxc_session *session);
 
@@ -577,13 +589,13 @@ enum fxc_status fxc_session_reset(struct fxc_session *session);
  Frees a session.
 
  # Safety
- `session` is NULL, or a session that nobody uses any more.
+ `session` is NULL, or a session that is no longer used.
  */
 void fxc_session_free(struct fxc_session *session);
 
 /*
- The last error of the calling thread in one line; NULL if there was none. The text is valid until a function of this thread fails
- again.
+ The last error of the calling thread in one line; NULL if there was none. The text is valid until a function of
+ this thread fails again.
  */
 const char *fxc_last_error(void);
 
@@ -593,8 +605,8 @@ const char *fxc_last_error(void);
 const char *fxc_last_error_report(void);
 
 /*
- The code of the last error of the calling thread, such as "E0504" (`fxc explain E0504` tells more); empty if it has none, NULL if
- there was no error.
+ The code of the last error of the calling thread, such as "E0504" (`fxc explain E0504` explains it); empty if the
+ error has no code, NULL if there was no error.
  */
 const char *fxc_last_error_code(void);
 

@@ -10,8 +10,9 @@
 //! # Ok::<(), fxc::Error>(())
 //! ```
 //!
-//! [`Model`], [`Compiled`] and [`Session`] run models; [`graph`], [`pass`] and [`rewrite`] build and change graphs as torch.fx does,
-//! [`infer`] and [`interp`] are its shape propagation and its `Interpreter`; [`custom`] adds ops. The rest of the crate is the compiler, which makes no promises to other crates:
+//! [`Model`], [`Compiled`] and [`Session`] run models. [`graph`], [`pass`] and [`rewrite`] build and change graphs as
+//! torch.fx does; [`infer`] and [`interp`] correspond to its shape propagation and its `Interpreter`; [`custom`] adds
+//! ops. The rest of the crate is the compiler, which has no stable API:
 //!
 //! ```text
 //!   text ──syntax::parse──▶ AST ──graph::build──▶ GraphModule ──infer──▶ typed ──pass::optimize──▶ canonical
@@ -24,43 +25,44 @@
 //!                                       (runtime)  ◀──math::Library───── contractions ─┴───────────────┘
 //! ```
 //!
-//! **Reading.** FXIR ([`syntax`]) is torch.fx as a file; what torch itself prints is FXIR too. `.pt2` archives
-//! ([`import`]) hold a graph with its weights. Both become a [`graph::GraphModule`]: torch.fx's `Graph` of six opcodes, with its
-//! editing API, and what the graph refers to.
+//! **Reading.** FXIR ([`syntax`]) is torch.fx as a file. The text that torch itself prints is FXIR too. `.pt2`
+//! archives ([`import`]) contain a graph with its weights. Both become a [`graph::GraphModule`]: torch.fx's `Graph`
+//! of six opcodes with its editing API, and everything that the graph refers to.
 //!
-//! **Checking.** [`graph`] lints the structure; [`infer`] gives every node a type, by running the graph on types: the
-//! values it computes with are [`types::Val`] around tensor *types*, and sizes are symbolic ([`types::Dim`]). What is wrong becomes
-//! a [`diag::Diagnostic`], all of it in one run.
+//! **Checking.** [`graph`] lints the structure. [`infer`] determines the type of every node by running the graph on
+//! types: its values are [`types::Val`] around tensor *types*, and sizes are symbolic ([`types::Dim`]). Each problem
+//! becomes a [`diag::Diagnostic`]; one run reports all of them.
 //!
-//! **Meaning.** What an operation is stands in one row of the table in [`op`]: its schema, its spellings, its type rule and
-//! what it computes, in one of a few forms. Pointwise ops mean a [`scalar::ScalarExpr`]. The interpreter ([`interp`]) runs graphs straight
-//! from these meanings, node by node; it is the oracle that everything after it is tested against.
+//! **Meaning.** Everything about an operation is in one row of the table in [`op`]: its schema, its spellings, its
+//! type rule and its computation, in one of a few forms. The form of pointwise ops is a [`scalar::ScalarExpr`]. The
+//! interpreter ([`interp`]) runs graphs directly from these meanings, node by node; it is the oracle that all later
+//! stages are tested against.
 //!
-//! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling. Most
-//! simplifications are rules written in FXIR, which [`rewrite`] matches and applies; a user's own rules go the same way.
-//! [`pass::tutorial`] shows the tasks of the torch.fx tutorials as programs, [`pass::features`] says where each feature of
-//! torch.fx is.
+//! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling.
+//! Most simplifications are rules written in FXIR, which [`rewrite`] matches and applies, as it does users' rules.
+//! [`pass::tutorial`] has programs for the tasks of the torch.fx tutorials, and [`pass::features`] lists where to
+//! find each feature of torch.fx.
 //!
-//! **Lowering.** [`lower`] turns a canonical graph with known sizes into a program: pointwise values and reductions fuse into
-//! [`kernel`]s (loop nests that print as runnable Python), views become strides, matrix products and convolutions go to
-//! [`math`], intermediate buffers share one arena.
+//! **Lowering.** [`lower`] turns a canonical graph with known sizes into a program. Pointwise values and reductions
+//! are fused into [`kernel`]s (loop nests that print as runnable Python), views become strides, [`math`] computes
+//! matrix products and convolutions, and intermediate buffers share one arena.
 //!
-//! **Running.** [`codegen`] makes machine code of the kernels with Cranelift, in about a tenth of a millisecond each;
-//! [`runtime`] owns memory and threads ([`parallel`]).
+//! **Running.** [`codegen`] generates machine code for the kernels with Cranelift, in about a tenth of a millisecond
+//! each. [`runtime`] owns memory and threads ([`parallel`]).
 //!
-//! **Running without the compiler.** With the feature `runtime` in place of `compiler`, the library is [`Runner`] alone, which runs
-//! compiled models. Modules of the compiler are marked below.
+//! **Running without the compiler.** With the feature `runtime` instead of `compiler`, the library consists of
+//! [`Runner`], which runs compiled models. The modules of the compiler are marked below.
 //!
-//! `docs/tour.md` follows one graph through these stages; `ARCHITECTURE.md` tells the invariants of each representation and how
-//! to add an op or a pass.
+//! `docs/tour.md` follows one graph through these stages. `ARCHITECTURE.md` describes the invariants of each
+//! representation, and how to add an op or a pass.
 
-// Unsafe code stands where there are addresses: in the code that is made and run, in memory, in threads, in vectors.
+// Unsafe code is limited to modules that handle addresses: machine code, memory, threads and vectors.
 #![deny(unsafe_code)]
-// Modules of a runtime build have items that the compiler alone uses.
+// Some items in the modules of a runtime build are used only by the compiler.
 #![cfg_attr(not(feature = "compiler"), allow(dead_code, unused_imports))]
-// An item is `pub` only where other crates can reach it.
+// Items are `pub` only if other crates can reach them.
 #![cfg_attr(feature = "compiler", warn(unreachable_pub))]
-// The public documentation says where things come from in the compiler.
+// The public documentation links to the compiler's internals.
 #![allow(rustdoc::private_intra_doc_links)]
 
 #[cfg(feature = "compiler")]
@@ -133,14 +135,14 @@ pub use target::Target;
 mod embedding {}
 
 #[cfg(feature = "compiler")]
-/// Ops of your own in Rust: a schema, a type rule and a computation, which every stage finds like a row of the table.
+/// Custom ops in Rust: a schema, a type rule and a computation, which every stage uses like a row of the table.
 pub mod custom {
     pub use crate::op::custom::{CustomOp, register, registered_ops};
     pub use crate::op::{Call, Op, OpError, OpResult, Sizes};
 }
 
 #[cfg(feature = "compiler")]
-/// The stages of the compiler, for its own program, tests and benchmarks. Nothing here is promised to stay as it is.
+/// The stages of the compiler, for its own program, tests and benchmarks. They have no stability guarantees.
 #[doc(hidden)]
 pub mod internals {
     macro_rules! stages {

@@ -1,11 +1,11 @@
 //! Processors as sets of features.
 //!
-//! A [`Target`] is the set of features that code may use. Everything else follows from the set: the instruction set that the
-//! hand-written kernels of [`math`](crate::math) run in ([`Target::isa`]), the width of the vectors that generated code has, and
-//! Cranelift's flags. This is the only file that asks the processor what it has.
+//! A [`Target`] is the set of features that code may use. It determines everything else: the instruction set of the
+//! hand-written kernels of [`math`](crate::math) ([`Target::isa`]), the vector width of generated code, and
+//! Cranelift's flags. Only this file queries the processor.
 //!
-//! Sets are only partly ordered: a processor may have AVX-512 VNNI without AVX-512 BF16, or the reverse. So code asks for the features
-//! that it needs, never for "at least" a level.
+//! Sets are only partially ordered: a processor may have AVX-512 VNNI without AVX-512 BF16, or the reverse. Therefore
+//! code checks for the features that it needs, never for a minimum level.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ macro_rules! features {
         }
 
         impl Feature {
-            /// All of them.
+            /// All features.
             pub const ALL: &[Feature] = &[$(Feature::$feature),*];
 
             /// Rust's name of the feature, which `--target` takes too.
@@ -34,7 +34,7 @@ macro_rules! features {
                 match self { $(Feature::$feature => $shown),* }
             }
 
-            /// Cranelift's flag, if Cranelift has code for it.
+            /// Cranelift's flag, if Cranelift uses the feature.
             pub fn cranelift(self) -> Option<&'static str> {
                 match self { $(Feature::$feature => $cranelift),* }
             }
@@ -77,7 +77,7 @@ features! {
 
 use Feature::*;
 
-/// What the micro-architecture levels of x86-64 add to the level before, by their names.
+/// The x86-64 micro-architecture levels, with the features that each adds to the previous one.
 const LEVELS: [(&str, &[Feature]); 3] = [
     ("x86-64-v2", &[Sse3, Ssse3, Sse41, Sse42, Popcnt]),
     ("x86-64-v3", &[Avx, Avx2, Fma, F16c, Bmi1, Bmi2, Lzcnt]),
@@ -87,7 +87,7 @@ const LEVELS: [(&str, &[Feature]); 3] = [
 /// An instruction set that kernels are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// What every machine has; the Rust compiler vectorises for its baseline.
+    /// The baseline of the architecture, which the Rust compiler vectorises for.
     Portable,
     /// x86-64 with AVX2 and FMA: 8 lanes of f32, 16 registers.
     Avx2,
@@ -96,10 +96,10 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All of them, the widest vectors first: a target uses the first whose features it has.
+    /// All instruction sets, the widest vectors first. A target uses the first whose features it has.
     const BY_PREFERENCE: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
 
-    /// The features that its code needs.
+    /// The features that it requires.
     fn needed_features(self) -> &'static [Feature] {
         match self {
             Isa::Portable => &[],
@@ -138,12 +138,12 @@ impl fmt::Display for Isa {
 /// The features that code may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// A bit for each feature, by its number.
+    /// One bit per feature, by index.
     features: u32,
 }
 
 impl Target {
-    /// All that this machine has.
+    /// All features of this machine.
     pub fn native() -> Target {
         static NATIVE: OnceLock<Target> = OnceLock::new();
         *NATIVE.get_or_init(|| {
@@ -152,8 +152,9 @@ impl Target {
         })
     }
 
-    /// The target that a text names: `native` or a level of x86-64 (`x86-64-v3`), then features to add or leave out
-    /// (`x86-64-v4+avx512bf16`, `native-avx512f`). The error says what is wrong with it, or what this machine lacks of it.
+    /// Parses a target: `native` or an x86-64 level (`x86-64-v3`), followed by features to add or remove
+    /// (`x86-64-v4+avx512bf16`, `native-avx512f`). Returns an error if the text is invalid or this machine lacks a
+    /// feature.
     pub fn parse(text: &str) -> Result<Target, String> {
         let base = ["native"].into_iter().chain(LEVELS.iter().map(|l| l.0));
         let base = base.into_iter().find(|b| text.starts_with(b));
@@ -176,7 +177,7 @@ impl Target {
         }
     }
 
-    /// The native target, or the features of a level and of those before it.
+    /// The native target, or the features of a level and the levels below it.
     fn from_level(name: &str) -> Target {
         match LEVELS.iter().position(|l| l.0 == name) {
             Some(i) => {
@@ -187,14 +188,14 @@ impl Target {
         }
     }
 
-    /// With one more feature.
+    /// Adds a feature.
     pub fn with(self, feature: Feature) -> Target {
         Target {
             features: self.features | 1 << feature as u8,
         }
     }
 
-    /// Without a feature.
+    /// Removes a feature.
     pub fn without(self, feature: Feature) -> Target {
         Target {
             features: self.features & !(1 << feature as u8),
@@ -215,12 +216,12 @@ impl Target {
         Feature::ALL.iter().copied().filter(move |&f| self.has(f))
     }
 
-    /// A feature of `other` that this target has not.
+    /// A feature of `other` that this target lacks.
     fn missing_feature(self, other: Target) -> Option<Feature> {
         other.features().find(|&f| !self.has(f))
     }
 
-    /// The instruction set of the kernels that it runs.
+    /// The instruction set of the hand-written kernels to use.
     pub fn isa(self) -> Isa {
         let all = Isa::BY_PREFERENCE.into_iter();
         all.into_iter()

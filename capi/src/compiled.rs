@@ -9,18 +9,18 @@ use fxc_rust::{Compiled, Outputs};
 /// A model's code. Any number of threads may call it at the same time.
 pub struct fxc_compiled(pub(crate) Compiled);
 
-/// The tensors of a result, named by their places.
+/// The tensors of a result, named by their positions.
 pub(crate) fn name_outputs(outputs: &Outputs) -> fxc_outputs {
     let tensors = outputs.tensors().into_iter().enumerate();
     fxc_outputs::new(tensors.map(|(i, t)| (format!("output.{i}"), t)))
 }
 
-/// Calls the model on `input_count` tensors. Buffers that the model writes have their first values again in the next call: see
-/// fxc_compiled_session.
+/// Calls the model on `input_count` tensors. Each call starts with the initial values of buffers; see
+/// fxc_compiled_session to keep their values.
 ///
 /// # Safety
-/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `out` is valid for
-/// writing.
+/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory is not written during the
+/// call; `out` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_compiled_run(
     compiled: *const fxc_compiled,
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn fxc_compiled_run(
     out: *mut *mut fxc_outputs,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (compiled, inputs) = unsafe {
             (
                 borrow(compiled, "the compiled model")?,
@@ -37,16 +37,18 @@ pub unsafe extern "C" fn fxc_compiled_run(
             )
         };
         let outputs = compiled.0.run(inputs)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, name_outputs(&outputs)) }
     })
 }
 
-/// Calls the model with the tensors of its result, in flattened order, in memory of the caller's, which must be of their types.
+/// Calls the model and writes the tensors of its result, in flattened order, to the caller's memory, which must have
+/// their types.
 ///
 /// # Safety
-/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory nobody writes meanwhile; `outputs` points to
-/// `output_count` buffers that overlap neither the inputs nor each other and that nobody else uses meanwhile.
+/// `compiled` is a compiled model; `inputs` points to `input_count` tensors whose memory is not written during the
+/// call; `outputs` points to `output_count` buffers that overlap neither the inputs nor each other and are not used
+/// by other threads during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_compiled_run_into(
     compiled: *const fxc_compiled,
@@ -56,23 +58,24 @@ pub unsafe extern "C" fn fxc_compiled_run_into(
     output_count: usize,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let compiled = unsafe { borrow(compiled, "the compiled model") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (inputs, mut outputs) =
             unsafe { (call_inputs(inputs, input_count)?, call_outputs(outputs, output_count)?) };
         compiled.0.run_into(inputs, &mut outputs).map_err(Failure::from)
     })
 }
 
-/// The compiled model with a memory of its own for what calls change. The compiled model may be freed afterwards.
+/// Creates a session: the compiled model with separate values of the buffers that calls update. The compiled model
+/// may be freed afterwards.
 ///
 /// # Safety
 /// `compiled` is a compiled model; `out` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_compiled_session(compiled: *const fxc_compiled, out: *mut *mut fxc_session) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, fxc_session(borrow(compiled, "the compiled model")?.0.session())) }
     })
 }
@@ -80,9 +83,9 @@ pub unsafe extern "C" fn fxc_compiled_session(compiled: *const fxc_compiled, out
 /// Frees a compiled model.
 ///
 /// # Safety
-/// `compiled` is NULL, or a compiled model that nobody uses any more.
+/// `compiled` is NULL, or a compiled model that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_compiled_free(compiled: *mut fxc_compiled) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { free(compiled) }
 }

@@ -1,10 +1,10 @@
-//! fxc for C.
+//! The C API.
 //!
-//! Each function of `include/fxc.h` checks its pointers, does its work where a panic cannot cross into C, and says how it ended as an
-//! [`fxc_status`](status::fxc_status); what went wrong is the calling thread's last error. Objects are opaque, and freed by the
-//! function of their name that ends in `_free`, which takes NULL too.
+//! Each function of `include/fxc.h` checks its pointers, catches panics so that they cannot cross into C, and returns
+//! an [`fxc_status`](status::fxc_status). The error message is the calling thread's last error. Objects are opaque.
+//! The function whose name ends in `_free` frees them and accepts NULL.
 
-// The names are those of the C header.
+// C naming conventions.
 #![allow(non_camel_case_types)]
 
 mod compiled;

@@ -1,4 +1,4 @@
-//! Models: files, texts, what goes in and comes out.
+//! Models: files, texts, inputs and results.
 
 use crate::compiled::fxc_compiled;
 use crate::options::{fxc_options, options_or_default};
@@ -10,11 +10,11 @@ use fxc_rust::types::Val;
 use fxc_rust::{Model, ValueInfo};
 use std::ffi::{CString, c_char};
 
-/// A model as it was read.
+/// A model.
 pub struct fxc_model {
     model: Model,
     inputs: Vec<Described>,
-    /// Found when they are asked for: that checks the graph.
+    /// The results, determined on first use, because that checks the graph.
     outputs: Option<Vec<Described>>,
 }
 
@@ -22,22 +22,22 @@ struct Described {
     name: CString,
     ty: CString,
     dtype: fxc_dtype,
-    /// -1 for a size that is open; `None` if the value is no tensor of known rank.
+    /// -1 for a symbolic or unknown size; `None` if the value is not a tensor or its rank is unknown.
     shape: Option<Vec<i64>>,
 }
 
-/// An input or a result of a model. The texts and the shape are the model's and valid until it is freed.
+/// An input or a result of a model. The model owns the texts and the shape, which are valid until it is freed.
 #[repr(C)]
 pub struct fxc_value_info {
     /// Its name.
     pub name: *const c_char,
-    /// Its type as FXIR writes it: "f32[N, 3]"; empty if it is not known.
+    /// Its type in FXIR's notation: "f32[N, 3]"; empty if it is unknown.
     pub type_text: *const c_char,
-    /// Element type; FXC_UNKNOWN if it is not known, or not a tensor.
+    /// Element type; FXC_UNKNOWN if it is unknown, or not a tensor.
     pub dtype: fxc_dtype,
-    /// How many dimensions there are; -1 if it is not known, or not a tensor.
+    /// The number of dimensions; -1 if it is unknown, or not a tensor.
     pub rank: i64,
-    /// The sizes, -1 for one that is open.
+    /// The sizes; -1 for a symbolic or unknown size.
     pub shape: *const i64,
 }
 
@@ -101,22 +101,25 @@ fn nth(values: &[Described], index: usize) -> Result<fxc_value_info, Failure> {
     })
 }
 
-/// Reads a model from a file: a .pt2 archive of torch.export, FXIR, or what torch prints of a graph. Weights are mapped, not read.
+/// Reads a model from a file: a .pt2 archive of torch.export, FXIR, or a graph printed by torch. Weights are mapped,
+/// not read.
 ///
 /// # Safety
 /// `path` is a NUL-terminated text; `out` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_open(path: *const c_char, out: *mut *mut fxc_model) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, Model::open(borrow_text(path, "the path")?)?.into()) }
     })
 }
 
-/// Reads a model from a file as `fxc_model_open` does, with options: `fxc_options_set_allow_code` and `fxc_options_set_cache` count here.
+/// Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
+/// `fxc_options_set_cache` apply.
 ///
 /// # Safety
-/// `path` is a NUL-terminated text; `options` is NULL for the default ones, or options; `out` is valid for writing.
+/// `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
+/// writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_open_with(
     path: *const c_char,
@@ -124,18 +127,18 @@ pub unsafe extern "C" fn fxc_model_open_with(
     out: *mut *mut fxc_model,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (path, options) = unsafe { (borrow_text(path, "the path")?, options_or_default(options)) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, Model::open_with(path, &options)?.into()) }
     })
 }
 
-/// Writes the model with its code to a file (`model.fxc`), which every function that opens a model reads. Code is made for the sizes and
-/// processors of the options.
+/// Writes the model with its code to a file (`model.fxc`), which every function that opens a model accepts. The
+/// options determine the sizes and processors to compile for.
 ///
 /// # Safety
-/// `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default ones, or options.
+/// `model` is a model; `path` is a NUL-terminated text; `options` is NULL for the default options, or options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_save_compiled(
     model: *const fxc_model,
@@ -143,36 +146,36 @@ pub unsafe extern "C" fn fxc_model_save_compiled(
     options: *const fxc_options,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (model, path) = unsafe { (borrow(model, "the model")?, borrow_text(path, "the path")?) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let options = unsafe { options_or_default(options) };
         Ok(model.model.save_compiled(path, &options)?)
     })
 }
 
-/// Reads a model from a text of `len` bytes: FXIR, or what torch prints of a graph.
+/// Reads a model from a text of `len` bytes: FXIR, or a graph printed by torch.
 ///
 /// # Safety
 /// `text` points to `len` bytes; `out` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_from_text(text: *const c_char, len: usize, out: *mut *mut fxc_model) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { borrow_slice(text.cast::<u8>(), len, "the text") }?;
         let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("the text is not UTF-8".into()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, Model::from_text(text)?.into()) }
     })
 }
 
-/// How many inputs the model has.
+/// The number of inputs of the model.
 ///
 /// # Safety
 /// `model` is a model.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_input_count(model: *const fxc_model) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard_value(0, || Ok(unsafe { borrow(model, "the model") }?.inputs.len()))
 }
 
@@ -187,7 +190,7 @@ pub unsafe extern "C" fn fxc_model_input(
     out: *mut fxc_value_info,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (model, out) = unsafe {
             (
                 borrow(model, "the model")?,
@@ -199,14 +202,14 @@ pub unsafe extern "C" fn fxc_model_input(
     })
 }
 
-/// How many tensors, numbers and texts the model's result has; 0 with a last error if the graph is wrong.
+/// The number of tensors, numbers and texts in the model's result; 0 and a last error if the graph has errors.
 ///
 /// # Safety
-/// `model` is a model that no other thread uses meanwhile.
+/// `model` is a model that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_output_count(model: *mut fxc_model) -> usize {
     guard_value(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { borrow_mut(model, "the model") }?.find_outputs()?.len())
     })
 }
@@ -214,11 +217,11 @@ pub unsafe extern "C" fn fxc_model_output_count(model: *mut fxc_model) -> usize 
 /// Item `index` of the model's result.
 ///
 /// # Safety
-/// `model` is a model that no other thread uses meanwhile; `out` is valid for writing.
+/// `model` is a model that no other thread uses during the call; `out` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_output(model: *mut fxc_model, index: usize, out: *mut fxc_value_info) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (model, out) = unsafe {
             (
                 borrow_mut(model, "the model")?,
@@ -241,10 +244,10 @@ pub unsafe extern "C" fn fxc_model_compile(
     out: *mut *mut fxc_compiled,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (model, options) = unsafe { (borrow(model, "the model")?, options_or_default(options)) };
         let compiled = model.model.compile(&options)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(out, fxc_compiled(compiled)) }
     })
 }
@@ -252,9 +255,9 @@ pub unsafe extern "C" fn fxc_model_compile(
 /// Frees a model.
 ///
 /// # Safety
-/// `model` is NULL, or a model that nobody uses any more.
+/// `model` is NULL, or a model that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_model_free(model: *mut fxc_model) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { free(model) }
 }

@@ -1,4 +1,4 @@
-//! Tensors that fxc gives: results of calls, state of sessions.
+//! Tensors that fxc returns: results of calls, and the state of sessions.
 
 use crate::status::{Failure, borrow, borrow_mut, c_text, free, fxc_status, guard, guard_value};
 use crate::tensor::fxc_tensor;
@@ -15,17 +15,17 @@ impl fxc_outputs {
     }
 }
 
-/// How many tensors there are, in the order of the flattened result.
+/// The number of tensors, in the order of the flattened result.
 ///
 /// # Safety
 /// `outputs` are outputs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_outputs_count(outputs: *const fxc_outputs) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard_value(0, || Ok(unsafe { borrow(outputs, "the outputs") }?.0.len()))
 }
 
-/// Tensor `index`; what `out` points to is valid until the outputs are freed.
+/// Tensor `index`. The memory that `out` refers to is valid until the outputs are freed.
 ///
 /// # Safety
 /// `outputs` are outputs; `out` is valid for writing.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn fxc_outputs_get(
     out: *mut fxc_tensor,
 ) -> fxc_status {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (all, out) = unsafe {
             (
                 &borrow(outputs, "the outputs")?.0,
@@ -58,9 +58,9 @@ pub unsafe extern "C" fn fxc_outputs_get(
 /// Frees outputs.
 ///
 /// # Safety
-/// `outputs` is NULL, or outputs that nobody uses any more.
+/// `outputs` is NULL, or outputs that are no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fxc_outputs_free(outputs: *mut fxc_outputs) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { free(outputs) }
 }

@@ -1,4 +1,4 @@
-//! How functions end, and the last error of each thread.
+//! The status of calls, and the last error of each thread.
 
 use fxc_rust::Error;
 use fxc_rust::diag::Code;
@@ -8,23 +8,23 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// How a call ended.
+/// The status of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum fxc_status {
-    /// It did what it was asked to do.
+    /// Success.
     FXC_OK = 0,
-    /// The model, the inputs or a file are not as they should be: see fxc_last_error.
+    /// The model, the inputs or a file are invalid: see fxc_last_error.
     FXC_ERROR = 1,
-    /// A pointer is NULL that must not be, a text is not UTF-8, or a number is out of range: a mistake of the calling program.
+    /// An invalid argument: a pointer must not be NULL, a text is not UTF-8, or a number is out of range.
     FXC_INVALID_ARGUMENT = 2,
-    /// A cancel token stopped it.
+    /// A cancel token cancelled the call.
     FXC_CANCELLED = 3,
-    /// A fault in fxc. The objects of the call should not be used any more.
+    /// An internal error of fxc. Do not use the objects of the call any more.
     FXC_PANIC = 4,
 }
 
-/// Why a function does not do its work.
+/// The reason why a function failed.
 pub(crate) enum Failure {
     Fxc(Box<Error>),
     Argument(String),
@@ -42,7 +42,7 @@ impl From<fxc_rust::LayoutError> for Failure {
     }
 }
 
-/// The texts of an error, as C takes them.
+/// The texts of an error, as C strings.
 struct LastError {
     line: CString,
     report: CString,
@@ -53,7 +53,7 @@ thread_local! {
     static LAST_ERROR: RefCell<Option<LastError>> = const { RefCell::new(None) };
 }
 
-/// A text without its NUL bytes, which C would end it at.
+/// A text without its NUL bytes, at which a C string would end.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
@@ -92,7 +92,7 @@ fn report_panic(panic: Box<dyn Any + Send>) -> fxc_status {
     fxc_status::FXC_PANIC
 }
 
-/// Does the work of a function; whatever goes wrong becomes the thread's last error.
+/// Runs the body of a function. An error or panic becomes the thread's last error.
 pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> fxc_status {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => fxc_status::FXC_OK,
@@ -101,28 +101,28 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> fxc_status {
     }
 }
 
-/// [`guard`] for a function that gives a value; `otherwise` if it fails.
+/// [`guard`] for a function that returns a value; `otherwise` if it fails.
 pub(crate) fn guard_value<T>(otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
     let mut value = otherwise;
     guard(|| work().map(|v| value = v));
     value
 }
 
-/// What a pointer refers to.
+/// The object that a pointer refers to.
 ///
 /// # Safety
 /// The pointer is NULL or valid for `'a`.
 pub(crate) unsafe fn borrow<'a, T>(p: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { p.as_ref() }.ok_or_else(|| Failure::Argument(format!("{name} is NULL")))
 }
 
 /// [`borrow`] for writing.
 ///
 /// # Safety
-/// The pointer is NULL or valid for `'a`, and nothing else uses it meanwhile.
+/// The pointer is NULL or valid for `'a`, and nothing else uses the object during that time.
 pub(crate) unsafe fn borrow_mut<'a, T>(p: *mut T, name: &str) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { p.as_mut() }.ok_or_else(|| Failure::Argument(format!("{name} is NULL")))
 }
 
@@ -137,11 +137,11 @@ pub(crate) unsafe fn borrow_slice<'a, T>(p: *const T, len: usize, name: &str) ->
     if p.is_null() || len > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Failure::Argument(format!("{name} is NULL, or has too many elements")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(p, len) })
 }
 
-/// A text of C's.
+/// A C string.
 ///
 /// # Safety
 /// `p` is NULL or a NUL-terminated text that is valid for `'a`.
@@ -149,30 +149,30 @@ pub(crate) unsafe fn borrow_text<'a>(p: *const c_char, name: &str) -> Result<&'a
     if p.is_null() {
         return Err(Failure::Argument(format!("{name} is NULL")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(p) };
     text.to_str()
         .map_err(|_| Failure::Argument(format!("{name} is not UTF-8")))
 }
 
-/// Hands an object to the caller.
+/// Passes ownership of an object to the caller.
 ///
 /// # Safety
 /// `out` is NULL or valid for writing.
 pub(crate) unsafe fn give<T>(out: *mut *mut T, value: T) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let out = unsafe { borrow_mut(out, "the pointer for the result") }?;
     *out = Box::into_raw(Box::new(value));
     Ok(())
 }
 
-/// Takes back an object and drops it.
+/// Takes back ownership of an object and drops it.
 ///
 /// # Safety
-/// `p` is NULL or an object that [`give`] gave, which nobody uses any more.
+/// `p` is NULL, or an object from [`give`] that is no longer used.
 pub(crate) unsafe fn free<T>(p: *mut T) {
     if !p.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let object = unsafe { Box::from_raw(p) };
         guard(|| {
             drop(object);
@@ -185,8 +185,8 @@ fn last_error_text(text: impl Fn(&LastError) -> &CStr) -> *const c_char {
     LAST_ERROR.with(|e| e.borrow().as_ref().map_or(ptr::null(), |e| text(e).as_ptr()))
 }
 
-/// The last error of the calling thread in one line; NULL if there was none. The text is valid until a function of this thread fails
-/// again.
+/// The last error of the calling thread in one line; NULL if there was none. The text is valid until a function of
+/// this thread fails again.
 #[unsafe(no_mangle)]
 pub extern "C" fn fxc_last_error() -> *const c_char {
     last_error_text(|e| &e.line)
@@ -198,8 +198,8 @@ pub extern "C" fn fxc_last_error_report() -> *const c_char {
     last_error_text(|e| &e.report)
 }
 
-/// The code of the last error of the calling thread, such as "E0504" (`fxc explain E0504` tells more); empty if it has none, NULL if
-/// there was no error.
+/// The code of the last error of the calling thread, such as "E0504" (`fxc explain E0504` explains it); empty if the
+/// error has no code, NULL if there was no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn fxc_last_error_code() -> *const c_char {
     last_error_text(|e| &e.code)

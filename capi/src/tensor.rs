@@ -1,4 +1,4 @@
-//! Tensors in memory of the caller's.
+//! Tensors in the caller's memory.
 
 use crate::status::{Failure, borrow_slice, borrow_text};
 use fxc_rust::types::DType;
@@ -6,10 +6,10 @@ use fxc_rust::{Input, View, ViewMut};
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-/// An element type: one of the FXC_F32, FXC_I64, ….
+/// An element type: FXC_F32, FXC_I64, ….
 pub type fxc_dtype = u32;
 
-/// Unknown before a call; no tensor has it.
+/// Unknown before a call. No tensor has this type.
 pub const FXC_UNKNOWN: fxc_dtype = 0;
 /// IEEE double.
 pub const FXC_F64: fxc_dtype = 1;
@@ -60,37 +60,37 @@ const DTYPES: [(fxc_dtype, DType); 15] = [
     (FXC_F8E5M2, DType::F8E5M2),
 ];
 
-/// A tensor to read.
+/// A tensor that fxc reads.
 #[repr(C)]
 pub struct fxc_tensor {
-    /// The first element. Elements that are dense and aligned are read where they are, others are copied first.
+    /// The first element. Dense, aligned elements are read in place; others are copied first.
     pub data: *const c_void,
     /// Element type.
     pub dtype: fxc_dtype,
-    /// How many dimensions there are.
+    /// The number of dimensions.
     pub rank: usize,
     /// The sizes, outermost first.
     pub shape: *const usize,
-    /// The strides, in elements, which may be negative; NULL for row-major elements without gaps.
+    /// The strides in elements, which may be negative; NULL for row-major elements without gaps.
     pub strides: *const isize,
-    /// The input that it is for; NULL for the next one by position.
+    /// The name of the input; NULL for the next input by position.
     pub name: *const c_char,
 }
 
-/// A tensor to write, row-major without gaps.
+/// A tensor that fxc writes, row-major without gaps.
 #[repr(C)]
 pub struct fxc_buffer {
     /// The first element, aligned to its size.
     pub data: *mut c_void,
     /// Element type.
     pub dtype: fxc_dtype,
-    /// How many dimensions there are.
+    /// The number of dimensions.
     pub rank: usize,
     /// The sizes, outermost first.
     pub shape: *const usize,
 }
 
-/// The number of a dtype; [`FXC_UNKNOWN`] for those that C programs cannot name.
+/// The number of a dtype; [`FXC_UNKNOWN`] for dtypes without a number.
 pub(crate) fn dtype_number(dtype: DType) -> fxc_dtype {
     DTYPES
         .iter()
@@ -113,33 +113,33 @@ fn check_data(data: *const c_void, shape: &[usize]) -> Result<(), Failure> {
 
 impl fxc_tensor {
     /// # Safety
-    /// The pointers are as the fields say, and stay so for `'a`.
+    /// The pointers are valid for `'a`, as the fields describe.
     pub(crate) unsafe fn as_view<'a>(&'a self) -> Result<View<'a>, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let shape = unsafe { borrow_slice(self.shape, self.rank, "the shape") }?;
         let strides = match self.strides.is_null() {
             true => None,
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             false => Some(unsafe { borrow_slice(self.strides, self.rank, "the strides") }?),
         };
         check_data(self.data, shape)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { View::from_raw_parts(find_dtype(self.dtype)?, shape, strides, self.data.cast()) }?)
     }
 
     /// # Safety
     /// As for [`fxc_tensor::as_view`].
     unsafe fn as_input<'a>(&'a self) -> Result<Input<'a>, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let view = unsafe { self.as_view() }?;
         if self.name.is_null() {
             return Ok(view.into());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok((unsafe { borrow_text(self.name, "the input's name") }?, view).into())
     }
 
-    /// A tensor of fxc's, for as long as `shape` and `data` live.
+    /// Describes a tensor. The result is valid as long as `shape` and `data`.
     pub(crate) fn describe(t: &fxc_rust::Tensor, name: *const c_char) -> fxc_tensor {
         fxc_tensor {
             data: t.bytes().as_ptr().cast(),
@@ -157,24 +157,24 @@ impl fxc_tensor {
 /// # Safety
 /// `inputs` points to `count` tensors whose pointers are valid for `'a`.
 pub(crate) unsafe fn call_inputs<'a>(inputs: *const fxc_tensor, count: usize) -> Result<Vec<Input<'a>>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let inputs: &'a [fxc_tensor] = unsafe { borrow_slice(inputs, count, "the list of inputs") }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     inputs.iter().map(|i| unsafe { i.as_input() }).collect()
 }
 
 /// The memory for results of a call.
 ///
 /// # Safety
-/// `outputs` points to `count` buffers whose pointers are valid for `'a` and used by nobody else.
+/// `outputs` points to `count` buffers whose pointers are valid for `'a` and not used by anything else.
 pub(crate) unsafe fn call_outputs<'a>(outputs: *const fxc_buffer, count: usize) -> Result<Vec<ViewMut<'a>>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let outputs: &'a [fxc_buffer] = unsafe { borrow_slice(outputs, count, "the list of results") }?;
     let view = |o: &'a fxc_buffer| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let shape = unsafe { borrow_slice(o.shape, o.rank, "the shape") }?;
         check_data(o.data, shape)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { ViewMut::from_raw_parts(find_dtype(o.dtype)?, shape, o.data.cast()) }?)
     };
     outputs.iter().map(view).collect()

@@ -14,7 +14,7 @@ from ._model import Model, _made, from_graph
 if TYPE_CHECKING:
     import torch
 
-#: What torch says when it gives up, and what helps.
+#: Messages of torch's exporter, with a hint for each.
 _HINTS = [
     (
         ("data-dependent", "DataDependent", "GuardOnDataDependentSymNode"),
@@ -68,7 +68,7 @@ def _program(
     dynamic_shapes: Any,
     strict: bool,
 ) -> Any:
-    """The exported program of a module, a function, or of what is one already."""
+    """The exported program of a module or function. An exported program is returned unchanged."""
     torch = _import_torch()
     if isinstance(module, torch.export.ExportedProgram):
         return module
@@ -122,7 +122,7 @@ def _save(program: Any, path: str) -> None:
 
 
 def _discard(folder: str, path: str) -> None:
-    """Removes the archive. Weights are mapped from it, which lasts where the system lets a mapped file be removed."""
+    """Removes the archive. On most systems a mapped file can be removed, and the weights stay mapped."""
     try:
         if os.path.exists(path):
             os.remove(path)

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-#: A `torch.fx.Node`. PyTorch is not there when types are checked.
+#: A `torch.fx.Node`. PyTorch is not installed when types are checked.
 Node: TypeAlias = Any
 
-#: torch's dtypes as FXIR writes them.
+#: torch's dtypes in FXIR.
 DTYPES = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -43,16 +43,16 @@ _SIZE_FUNCTIONS = re.compile(
 
 
 class Inexpressible(Exception):
-    """FXIR has no form for something. The text says what."""
+    """Something cannot be expressed in FXIR. The message describes it."""
 
 
 def size(value: Any) -> str:
-    """A size as FXIR writes it."""
+    """A size in FXIR."""
     return str(value) if isinstance(value, int) else _expression(value.node.expr)
 
 
 def _expression(e: Any) -> str:
-    """A sympy expression of sizes as FXIR writes it."""
+    """A sympy expression of sizes in FXIR."""
     name = type(e).__name__
     if name == "Symbol":
         if str(e).startswith("u"):
@@ -79,7 +79,7 @@ def symbols(value: Any) -> set[str]:
 
 
 def tensor_type(value: Any, order: list[int] | None = None) -> str:
-    """The type of an example tensor, its dimensions in another order."""
+    """The type of an example tensor with its dimensions in another order."""
     if value.dtype not in DTYPES:
         raise Inexpressible(f"tensors of {value.dtype}")
     if value.device.type != "cpu" or value.layout != torch.strided:
@@ -107,8 +107,8 @@ def _hint(n: Any) -> int | None:
 
 
 def memory_order(value: Any) -> list[int] | None:
-    """The dimensions of a tensor, from the outermost in memory on, or None if that is their own order. Symbolic sizes count as in the
-    example: torch makes another graph for another order. Raises `Inexpressible` for a tensor with gaps in memory or with elements in common."""
+    """The dimensions of a tensor, from the outermost in memory on, or None if that is the logical order. Symbolic sizes count as in the
+    example: torch makes another graph for another order. Raises `Inexpressible` for a tensor with gaps in memory or with overlapping elements."""
     shape, strides = [_hint(n) for n in value.shape], [_hint(n) for n in value.stride()]
     if None in shape or None in strides or 0 in shape:
         return None
@@ -133,7 +133,7 @@ def memory_order(value: Any) -> list[int] | None:
 
 
 def literal(v: Any) -> str:
-    """An argument as FXIR writes it."""
+    """An argument in FXIR."""
     if isinstance(v, torch.fx.Node):
         value = v.meta.get("val")
         if isinstance(value, torch.SymInt):
@@ -175,16 +175,16 @@ def is_size(node: Node) -> bool:
 
 @dataclass
 class PartText:
-    """FXIR of some nodes, and how its inputs and results relate to the nodes'."""
+    """The FXIR of some nodes, and how its inputs and results correspond to the nodes'."""
 
     text: str
-    #: The node that each line of the text is of.
+    #: The node of each line of the text.
     nodes: dict[int, Node]
-    #: The text's inputs with the orders of their dimensions. A symbol is given by its name.
+    #: The text's inputs with the orders of their dimensions. A symbol is represented by its name.
     inputs: list[tuple[Node | str, list[int] | None]]
     #: The orders of the results' dimensions.
     orders: list[list[int] | None]
-    #: What the constants are called.
+    #: The names of the constants.
     weights: dict[Node, str] = field(default_factory=dict)
 
 
@@ -218,7 +218,7 @@ def write_part(
     weights: set[Node],
     in_order: bool = True,
 ) -> PartText:
-    """The nodes as FXIR. `weights` are inputs that become constants. With `in_order`, inputs and results are as they lie in memory."""
+    """The nodes as FXIR. `weights` are inputs that become constants. With `in_order`, dimensions of inputs and results are in memory order."""
     w = TextWriter()
     part = PartText("", {}, [], [])
     known: set[str] = set()

@@ -49,7 +49,7 @@ class Rewritten:
     """The result of applying rules to a model."""
 
     model: Model
-    #: How often each rule fired.
+    #: The number of times that each rule fired.
     fired: dict[str, int]
     remarks: list[Remark] = field(repr=False)
 

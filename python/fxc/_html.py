@@ -10,7 +10,7 @@ from . import _fxc
 if TYPE_CHECKING:
     from ._model import Model
 
-#: A drawing of more nodes is too large for a cell.
+#: The maximum number of nodes in a cell's drawing.
 MOST_NODES = 400
 
 

@@ -20,7 +20,7 @@ from ._types import TensorType
 Array = npt.NDArray[Any]
 #: The rows of a trial run. Not 1, which exports and broadcasting treat specially.
 TRIAL_ROWS = 3
-#: How many unpickled predictors a process keeps.
+#: The maximum number of unpickled predictors that a process keeps.
 MOST_LOADED = 4
 _LOADED: dict[tuple[object, ...], Predictor] = {}
 _LOCK = threading.Lock()
@@ -163,7 +163,7 @@ class Predictor:
         return np.moveaxis(result, self._batch_dim, 0)
 
     def _check_batched(self, given: _Input) -> None:
-        """An input must have a dimension for rows that is open, because the last batch of a data set is smaller."""
+        """Checks that an input has a symbolic dimension for rows, because the last batch of a data set is smaller."""
         if given.type is None:
             return
         shape, d = given.type.dims, self._batch_dim
@@ -177,7 +177,7 @@ class Predictor:
             )
 
     def _check_answers_rows(self, name: str, type: TensorType | None) -> None:
-        """A result must have a dimension for rows too. What its size is, only a run tells."""
+        """Checks that a result has a dimension for rows too. Its size is known only after a run."""
         if type and (len(type.dims) <= self._batch_dim or type.dims[self._batch_dim].isdecimal()):
             raise ValueError(_not_of_rows(f"the result `{name}` of `{self._model.name}` is {type}", self._batch_dim))
 
@@ -194,7 +194,7 @@ class Predictor:
 
 
 def _again(cls: type[Predictor], path: str, arguments: dict[str, Any]) -> Predictor:
-    """Schedulers such as Dask's pickle a function with every task, so a process keeps what it loaded while the file is the same."""
+    """Schedulers such as Dask's pickle a function with every task, so a process caches what it loaded until the file changes."""
     state = os.stat(path) if os.path.exists(path) else None
     key = (cls, path, repr(arguments), (state.st_mtime_ns, state.st_size, state.st_ino) if state else None)
     with _LOCK:
@@ -225,7 +225,7 @@ def _inputs(model: Model, mapping: dict[str, str]) -> list[_Input]:
 
 
 def _stacked(given: _Input, array: Array) -> Array:
-    """Columns of arrays of one shape as one array; Ray Data has such columns as objects at times."""
+    """Joins a column of arrays of one shape to one array. Ray Data sometimes represents such columns as objects."""
     if array.dtype != object or not len(array):
         return array
     shapes = {np.shape(row) for row in array}
@@ -248,7 +248,7 @@ def _row_count(given: Iterable[tuple[_Input, Array]]) -> int:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The arrays of a result, by name. A tuple's parts are numbered whatever its class, which depends on whether torch is loaded."""
+    """The arrays of a result, by name. The items of a tuple are numbered even if it is a named tuple, because its class depends on whether torch is loaded."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -13,15 +13,15 @@ from html import escape
 class Step:
     """A step of the compiled program."""
 
-    #: The kernel, or the product or convolution and how it is computed.
+    #: The name of the kernel, or the product or convolution with its method.
     name: str
     #: The nodes of the graph that it computes.
     nodes: list[str]
-    #: Of the buffers that it reads and writes, each once.
+    #: Bytes of the buffers that it reads and writes, each counted once.
     bytes: int
     #: Multiply-adds; 0 for kernels.
     macs: float
-    #: In each run.
+    #: The seconds of each run.
     seconds: list[float]
 
     @property
@@ -37,7 +37,7 @@ class Profile:
     steps: list[Step]
     #: The seconds of each run.
     runs: list[float]
-    #: How many operations the interpreter runs; they are in the runs and not among the steps.
+    #: The number of interpreted operations. Their time is part of the runs, but they are not among the steps.
     interpreted: int
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
@@ -64,7 +64,7 @@ class Profile:
         return f"<p>{escape(self._summary())}</p><table><tr>{head}</tr>{rows}</table>"
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the runs as a trace that chrome://tracing and ui.perfetto.dev open: the steps of each run, one after the other."""
+        """Writes the runs as a trace that chrome://tracing and ui.perfetto.dev open: the steps of each run in sequence."""
         events: list[dict[str, object]] = []
         at = 0.0
         for i, run in enumerate(self.runs):

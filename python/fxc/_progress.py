@@ -1,4 +1,4 @@
-"""A line that says what takes so long, on terminals and in notebooks."""
+"""A progress line on terminals and in notebooks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 import time
 from typing import TextIO
 
-#: What takes less shows nothing.
+#: Seconds before the line appears.
 PATIENCE = 0.5
-#: How often the line is written again.
+#: Seconds between updates of the line.
 INTERVAL = 0.2
 
 
 def _stream() -> TextIO | None:
-    """Where the line goes: a terminal, or the output of a notebook's cell."""
+    """The output of the line: a terminal, or a notebook's cell."""
     if "ipykernel" in sys.modules:
         return sys.stdout
     stream = sys.stderr
@@ -25,7 +25,7 @@ def _stream() -> TextIO | None:
 
 
 class Watch:
-    """Writes the line from another thread, while this one works without the interpreter's lock."""
+    """Writes the line from another thread while this one works without the interpreter's lock."""
 
     def __init__(self, what: str, stream: TextIO) -> None:
         self._what = what
@@ -55,7 +55,7 @@ class Watch:
 
 
 class Silence:
-    """Where nobody would see the line."""
+    """Used where the line would not be visible."""
 
     def stop(self) -> None:
         pass

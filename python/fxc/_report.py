@@ -24,14 +24,14 @@ def count(**numbers: float) -> None:
 
 
 def note_left(ops: dict[str, int], reasons: dict[str, str]) -> None:
-    """Notes ops that a graph leaves to torch."""
+    """Records ops that a graph leaves to torch."""
     with _lock:
         _left.update(ops)
         _reasons.update(reasons)
 
 
 def note_failure(part: str, why: str) -> None:
-    """Notes a part that could not be compiled, and so runs in torch."""
+    """Records a part that could not be compiled and runs in torch."""
     with _lock:
         _failed[part] = why
         _counts["failed parts"] += 1
@@ -63,7 +63,7 @@ def stats() -> dict[str, Any]:
 
 
 def reset() -> None:
-    """Resets all counts and the set of warnings already given."""
+    """Resets all counts and the set of warnings that were issued."""
     with _lock:
         for kept in (_counts, _left, _reasons, _failed, _warned):
             kept.clear()

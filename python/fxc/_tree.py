@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Restorer:
-    """Makes an exported function's result again from its leaves, once torch is loaded; until then it is plain."""
+    """Rebuilds an exported function's result from its leaves. Until torch is loaded, the result consists of plain tuples, lists and dicts."""
 
     def __init__(self, spec: str) -> None:
         self._text = spec
@@ -25,12 +25,12 @@ class Restorer:
 
 
 def _load_spec(text: str) -> Any:
-    """torch's form of the specification; None if its classes are not there."""
+    """torch's form of the specification; None if its classes cannot be found."""
     try:
         pytree = importlib.import_module("torch.utils._pytree")
         for name in _classes(json.loads(text)[1]):
             module = name.rpartition(".")[0]
-            # A file names classes; only modules that the program uses, or a well-known one, are looked at.
+            # The classes are named by a file, so only modules that the program has imported, or a well-known one, are searched.
             if module not in sys.modules and module.partition(".")[0] == "transformers":
                 importlib.import_module(module)
         return pytree.treespec_loads(text)

@@ -1,4 +1,4 @@
-"""The types of inputs, as the compiler writes them: `f32[N, 3, 224, 224]`."""
+"""The types of inputs in the compiler's notation: `f32[N, 3, 224, 224]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Those that numpy has of its own.
+#: The dtypes that numpy supports.
 _DTYPES = {
     "bool": np.bool_,
     "u8": np.uint8,
@@ -49,7 +49,7 @@ class TensorType:
         return tuple(int(d) for d in rest) if all(d.isdecimal() for d in rest) else None
 
     def zeros(self, rows: int, batch_dim: int, sizes: Mapping[str, int]) -> npt.NDArray[Any] | None:
-        """Rows of zeros, the rows first; None where a size is not known or numpy lacks the dtype."""
+        """Zeros with `rows` as the first dimension; None if a size is unknown or numpy lacks the dtype."""
         known = TensorType(self.dtype, tuple(str(sizes.get(d, d)) for d in self.dims))
         shape = known.row_shape(batch_dim)
         if shape is None or self.dtype not in _DTYPES:

@@ -1,4 +1,4 @@
-"""Weights that compiled parts hold copies of, and how their changes are noticed.
+"""Weights that compiled parts contain as constants, and the detection of their changes.
 
 The graphs that torch.compile captures take weights as inputs, so that one graph serves all modules of a class. A part whose weights are
 constants is faster: they are folded and packed when it is compiled. So a part has one variant for each set of weights, which holds as
@@ -16,14 +16,14 @@ from typing import Any
 from . import _report
 from ._fxc import Part, Weights
 
-#: How many sets of weights a part is compiled for.
+#: The maximum number of sets of weights that a part is compiled for.
 _KEPT = 8
-#: How many other sets are watched.
+#: The maximum number of other sets that are watched.
 _WATCHED = 32
-#: How many calls a new set stays the same before it is packed; four times as many after each time that a packed one changed.
+#: The number of calls for which a new set must stay the same before it is packed. It is multiplied by four whenever a packed set changes.
 _PATIENCE = 2
 
-#: Rises when all weights are to be taken for changed.
+#: Incremented to mark all weights as changed.
 _generation = 0
 
 
@@ -81,7 +81,7 @@ class WeightedPart:
         return part
 
     def _stayed(self, args: list[Any]) -> bool:
-        """Whether these weights were the same for some calls."""
+        """Whether these weights have been the same for some calls."""
         for entry in self._watched:
             if entry[0].match_call(args):
                 entry[1] += 1

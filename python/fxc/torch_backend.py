@@ -35,13 +35,13 @@ Runner = Callable[[list[Any]], list[Any]]
 class Settings:
     """The options of `torch.compile(..., backend="fxc", options={...})`."""
 
-    #: How many threads parts run on; by default torch.get_num_threads() at the time of compiling.
+    #: The number of threads; by default torch.get_num_threads() at the time of compilation.
     threads: int | None = None
     #: Whether convolutions are computed as plain sums of products, without faster algorithms that round differently.
     exact: bool = False
     #: "strict" keeps rounding, NaN and signed zeros; "fast" lets rewrites change them.
     precision: str = "strict"
-    #: Whether weights become constants of inference graphs. Without it they are inputs, whose elements are read in each call.
+    #: Whether weights become constants of inference graphs. Otherwise they are inputs, whose elements are read in each call.
     pack_weights: bool = True
     #: Whether a warning names the ops that torch runs.
     warn: bool = True
@@ -216,7 +216,7 @@ class Builder:
             self.made[n] = item
 
     def _whole(self) -> Runner | None:
-        """The runner of a graph that is one part, which takes the graph's inputs as they come."""
+        """The runner of a graph that is one part, which takes the graph's inputs unchanged."""
         if len(self.plan.parts) != 1 or self.plan.views:
             return None
         if any(isinstance(n, torch.fx.Node) and n.op != "placeholder" and not is_size(n) for n in self.plan.order):
@@ -243,7 +243,7 @@ class _Guarded:
         self.call: Runner | None = None
         self._find_sizes(set())
         if weights:
-            # Constants have no sizes to read. What only they told has to come from elsewhere.
+            # Constants are not inputs, so sizes that only they have need another source.
             self._find_sizes({given[i] for i in weights})
         if self.is_complete:
             self._compile(weights)

@@ -1,4 +1,4 @@
-//! From the arguments of a call in Python to the inputs of a graph.
+//! Converts the arguments of a Python call to the inputs of a graph.
 
 use crate::array::Array;
 use crate::torch::Torch;
@@ -12,39 +12,39 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 
-/// Which library's arrays a call was given, and so which it gives.
+/// The library of a call's arrays, which is also the library of its results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
     Numpy,
     Torch,
 }
 
-/// A parameter of the function that a model is.
+/// A parameter of a model's function.
 #[derive(Debug)]
 pub(crate) struct Param {
     pub(crate) name: String,
-    /// How its value nests; `None` if the graph takes the value as a whole.
+    /// The nesting of its value; `None` if the graph takes the value as a whole.
     tree: Option<Tree>,
-    /// Its first input.
+    /// The index of its first input.
     first: usize,
-    /// Whether a call may leave it out.
+    /// Whether it is optional.
     optional: bool,
 }
 
-/// How a model is called.
+/// The calling convention of a model.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(crate) params: Vec<Param>,
-    /// How many of them are taken by position.
+    /// The number of positional parameters.
     positional: usize,
     /// The graph's inputs.
     pub(crate) inputs: Vec<String>,
 }
 
-/// An input of a call: an array, or a value around arrays, by their numbers.
+/// An input of a call: an array, or a value that contains arrays, by index.
 pub(crate) type Slot = Option<Val<usize>>;
 
-/// The arguments of a call, read.
+/// The arguments of a call.
 pub(crate) struct Arguments {
     pub(crate) arrays: SmallVec<[Array; 4]>,
     pub(crate) slots: SmallVec<[Slot; 4]>,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 }
 
 impl Signature {
-    /// How the entry graph of a module is called: as the exported function was, or else with the graph's inputs.
+    /// The calling convention of a module's entry graph: that of the exported function, or else the graph's inputs.
     pub(crate) fn of(module: &GraphModule) -> Signature {
         let Some(graph) = module.entry() else {
             return Signature::plain(vec![], vec![]);
@@ -121,7 +121,7 @@ impl Signature {
         })
     }
 
-    /// The parameters as Python writes them: `x, d, *, mask`.
+    /// The parameters in Python syntax: `x, d, *, mask`.
     pub(crate) fn text(&self) -> String {
         let mut names: Vec<&str> = self.params.iter().map(|p| &*p.name).collect();
         if self.positional < names.len() {
@@ -159,7 +159,8 @@ impl Signature {
         Ok(reader.finish())
     }
 
-    /// The object that was given for each input of a call that [`Signature::read`] accepted; `None` for those left out.
+    /// The object that was passed for each input of a call that [`Signature::read`] accepted; `None` for omitted
+    /// inputs.
     pub(crate) fn objects<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
@@ -209,7 +210,7 @@ impl Signature {
     }
 }
 
-/// What was read so far.
+/// The arguments that have been read so far.
 struct Reader<'py> {
     torch: Option<&'static Torch>,
     arrays: SmallVec<[Array; 4]>,
@@ -260,7 +261,7 @@ impl<'py> Reader<'py> {
         Val::Leaf(self.arrays.len() - 1)
     }
 
-    /// A value of any kind that a graph takes.
+    /// Reads a value of any kind that a graph accepts.
     fn read_value(&mut self, value: &Bound<'_, PyAny>, place: &str) -> PyResult<Val<usize>> {
         if let Some(v) = self.read_tensor(value).map_err(|e| about(self.py, place, e))? {
             return Ok(v);
@@ -336,7 +337,7 @@ fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.is_instance(&generic)
 }
 
-/// The error with the argument that it is about.
+/// Adds the argument to an error.
 fn about(py: Python<'_>, place: &str, e: PyErr) -> PyErr {
     let Ok(text) = e.value(py).str() else { return e };
     let class = e.get_type(py);

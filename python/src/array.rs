@@ -8,16 +8,16 @@ use smallvec::SmallVec;
 /// Sizes or strides.
 pub(crate) type Sizes<T> = SmallVec<[T; 6]>;
 
-/// What keeps memory while it is read; nothing else is asked of it.
+/// Owns memory while it is read.
 #[allow(dead_code, reason = "the fields are there to be dropped")]
 pub(crate) enum Owner {
     /// The Python object.
     Object(Py<PyAny>),
-    /// An exporter's tensor.
+    /// A DLPack exporter's tensor.
     Managed(Managed),
 }
 
-/// An array as its library describes it. It is only read.
+/// An array as described by its library. It is only read.
 pub(crate) struct Array {
     pub(crate) dtype: DType,
     pub(crate) shape: Sizes<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct Array {
     pub(crate) _owner: Owner,
 }
 
-// SAFETY: the memory is only read, and the owner keeps it on whatever thread.
+// SAFETY: the memory is only read, and the owner keeps it alive on any thread.
 unsafe impl Send for Array {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Array {}

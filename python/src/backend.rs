@@ -1,4 +1,4 @@
-//! Parts of graphs that `torch.compile` captured, as `fxc/torch_backend.py` has them compiled and calls them.
+//! Parts of graphs that `torch.compile` captured. `fxc/torch_backend.py` compiles and calls them.
 
 use crate::args::Library;
 use crate::array::Array;
@@ -15,19 +15,20 @@ use pyo3::types::{PyDict, PyInt, PyList};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
-/// Where an input of a part comes from: a position of the call, and the order in which the tensor's dimensions go in. An int there stands
-/// for a size: it goes in as a tensor of that size and no elements, because sizes are known by the shapes of inputs.
+/// The source of an input of a part: a position of the call, and the order in which the tensor's dimensions are
+/// passed. If the value there is an int, it is a size. It is passed as a tensor of that size without elements,
+/// because sizes follow from the shapes of inputs.
 type InputSpec = (usize, Option<Vec<usize>>);
 
-/// What a result becomes.
+/// The source of a result.
 enum ResultSpec {
     /// The part's next result: a tensor whose dimensions have this order in memory, or another value.
     Computed(Option<Vec<usize>>),
-    /// What the call was given at this position.
+    /// The argument of the call at this position.
     Given(usize),
 }
 
-/// A part of a graph: takes the list of its inputs, and gives the list of its results.
+/// A part of a graph. It takes the list of its inputs and returns the list of its results.
 #[pyclass(frozen, module = "fxc._fxc")]
 pub(crate) struct Part {
     state: Arc<ModelState>,
@@ -37,8 +38,8 @@ pub(crate) struct Part {
 
 #[pymethods]
 impl Part {
-    /// `text`: FXIR, whose constants that are only declared are in `weights`. It is compiled at once as far as its sizes are known.
-    /// `results`: a position for what is given back as it came, else the order of dimensions or None.
+    /// `text` is FXIR; `weights` has the constants that it only declares. It is compiled now, as far as its sizes are
+    /// known. `results` has a position for each result that is an argument, else the order of its dimensions or None.
     #[new]
     #[pyo3(signature = (text, weights, inputs, results, **options))]
     fn new(
@@ -57,9 +58,11 @@ impl Part {
             let attribute = model.module_mut().attributes.get_mut(&*name);
             let attribute =
                 attribute.ok_or_else(|| PyValueError::new_err(format!("the text does not define `{name}`")))?;
-            // The owner is a tensor of its own, so that the memory stays though the module's tensor gets another.
+            // The owner is a separate tensor, so that the memory stays valid if the module's tensor gets other
+            // memory.
             let owner = Arc::new(tensor.call_method0("detach")?.unbind());
-            // SAFETY: the tensor keeps its memory. A part whose weights were written is not called again, see `Weights`.
+            // SAFETY: the tensor keeps its memory alive. A part is not called again after its weights were written,
+            // see `Weights`.
             let weight = unsafe { view(&array, None).map_err(layout_error)?.to_kept_tensor(owner) };
             attribute.value = Some(weight);
         }
@@ -92,7 +95,7 @@ impl Part {
         self.give(args, torch, outputs.into_value())
     }
 
-    /// What compiling has warned of so far.
+    /// The warnings of compilation so far.
     #[getter]
     fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let code = self.state.code(py)?;
@@ -113,7 +116,7 @@ impl Part {
                 ResultSpec::Given(i) => args.get_item(*i)?,
                 ResultSpec::Computed(order) => match (values.next(), order) {
                     (Some(Val::Leaf(mut t)), order) => {
-                        // Who gets the tensor may write it: memory that is shared is copied.
+                        // The caller may write to the tensor, so copy shared memory.
                         t.bytes_mut();
                         torch.make_ordered(py, t, order.as_deref())?
                     }
@@ -142,11 +145,11 @@ fn read_input(torch: &Torch, value: &Bound<'_, PyAny>) -> PyResult<Array> {
     }
 }
 
-/// An array's memory, its dimensions in another order.
+/// The memory of an array with its dimensions in another order.
 fn view<'a>(array: &'a Array, order: Option<&[usize]>) -> Result<View<'a>, LayoutError> {
     let (shape, strides) = (&array.shape, &array.strides);
-    // SAFETY (both): shape and strides are the array's own, whose owner keeps the memory; another order of dimensions reaches the same
-    // elements. Who writes them meanwhile from another thread has that race with torch as well.
+    // SAFETY (both): shape and strides are the array's, whose owner keeps the memory alive; another order of
+    // dimensions reaches the same elements. A write from another thread during the call is a race with torch as well.
     let Some(order) = order else {
         // SAFETY: as above.
         return unsafe { View::from_raw_parts(array.dtype, shape, strides.as_deref(), array.data) };
@@ -157,7 +160,7 @@ fn view<'a>(array: &'a Array, order: Option<&[usize]>) -> Result<View<'a>, Layou
     unsafe { View::from_raw_parts(array.dtype, &ordered, strides.as_deref(), array.data) }
 }
 
-/// What `fxc check` finds wrong in a text: the line, the code and the title of each error.
+/// The errors that `fxc check` finds in a text: the line, code and title of each.
 #[pyfunction]
 pub(crate) fn _check_text(py: Python<'_>, text: &str) -> PyResult<Vec<(usize, &'static str, String)>> {
     let checked = detached(py, || Model::from_text(text).and_then(|m| m.check()))?;
@@ -172,7 +175,7 @@ pub(crate) fn _check_text(py: Python<'_>, text: &str) -> PyResult<Vec<(usize, &'
     Ok(findings.collect())
 }
 
-/// The tensors that a compiled part holds copies of, with what tells that they were changed.
+/// The tensors whose values a compiled part contains, with the information to detect changes.
 #[pyclass(frozen, module = "fxc._fxc")]
 pub(crate) struct Weights {
     entries: Vec<WeightEntry>,
@@ -184,8 +187,8 @@ struct WeightEntry {
     print: Fingerprint,
 }
 
-/// What changes when a weight does. A write through `.data` or numpy changes neither the version nor the address, but in practice all
-/// elements, so that a few of them tell.
+/// Properties that change when a weight changes. A write through `.data` or numpy changes neither the version nor the
+/// address, but in practice changes all elements, so a few of them suffice to detect it.
 #[derive(PartialEq)]
 struct Fingerprint {
     address: usize,
@@ -195,7 +198,7 @@ struct Fingerprint {
 
 #[pymethods]
 impl Weights {
-    /// `positions`: where in a call's list they are.
+    /// `positions` are their positions in the list of a call's arguments.
     #[new]
     fn new(args: &Bound<'_, PyList>, positions: Vec<usize>) -> PyResult<Weights> {
         let torch = loaded_torch(args.py())?;
@@ -225,7 +228,7 @@ impl Weights {
         Ok(true)
     }
 
-    /// Whether a call has the same tensors, whatever their elements are.
+    /// Whether a call has the same tensors, even if their elements differ.
     fn are_objects_of(&self, args: &Bound<'_, PyList>) -> PyResult<bool> {
         for e in &self.entries {
             if !args.get_item(e.position)?.is(&e.tensor) {
@@ -270,7 +273,7 @@ fn sample(array: &Array) -> [u64; 3] {
 }
 
 impl Array {
-    /// A tensor of a size and no elements: what tells a part a size that no input has.
+    /// A tensor of this size without elements: it passes a size that no other input has.
     fn of_size(size: &Bound<'_, PyAny>) -> PyResult<Array> {
         let count: usize = size.extract()?;
         Ok(Array {

@@ -1,7 +1,7 @@
-//! DLPack: memory of other libraries' tensors, as their C structs describe it, and fxc's tensors for them.
+//! DLPack: reads the memory of other libraries' tensors, and exports fxc's tensors.
 //!
-//! The structs are those of `dlpack.h` 1.x. Libraries of today export versioned tensors; the older form is read where a library
-//! has no other.
+//! The structs are those of `dlpack.h` 1.x. Current libraries export versioned tensors. The older form is supported
+//! for libraries that do not.
 
 use crate::array::{Array, Owner};
 use crate::dtype;
@@ -18,11 +18,11 @@ const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 const PLAIN: &CStr = c"dltensor";
 const PLAIN_USED: &CStr = c"used_dltensor";
 
-/// The CPU's number among devices, and those of memory that the CPU reads like its own.
+/// The device type of the CPU, and those of memory that the CPU can read directly.
 const CPU: i32 = 1;
 const PINNED: [i32; 2] = [3, 11];
 
-/// The major version whose structs these are.
+/// The major version of these structs.
 pub(crate) const MAJOR: u32 = 1;
 
 #[repr(C)]
@@ -93,13 +93,13 @@ pub(crate) struct DLManagedTensorVersioned {
     dl_tensor: DLTensor,
 }
 
-/// What an exporter gave, to be given back when it is no longer read.
+/// An exporter's tensor, which is returned to the exporter when it is no longer read.
 pub(crate) enum Managed {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Plain(NonNull<DLManagedTensor>),
 }
 
-// SAFETY: the exporters' deleters take the interpreter's lock where they need it, so that any thread may call them.
+// SAFETY: the exporters' deleters acquire the interpreter's lock if they need it, so any thread may call them.
 unsafe impl Send for Managed {}
 // SAFETY: as for `Send`; shared access reads nothing.
 unsafe impl Sync for Managed {}
@@ -107,7 +107,8 @@ unsafe impl Sync for Managed {}
 impl Drop for Managed {
     fn drop(&mut self) {
         match self {
-            // SAFETY: whoever took the tensor out of its capsule calls its deleter once, here.
+            // SAFETY: the owner of a tensor that was taken out of its capsule must call its deleter once, which
+            // happens here.
             Managed::Versioned(t) => unsafe {
                 if let Some(delete) = t.as_ref().deleter {
                     delete(t.as_ptr());
@@ -126,7 +127,7 @@ impl Drop for Managed {
 /// The memory that a DLPack tensor describes.
 ///
 /// # Safety
-/// The tensor is as `dlpack.h` says, and `owner` keeps its memory.
+/// The tensor follows `dlpack.h`, and `owner` keeps its memory alive.
 pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
     if t.device.kind != CPU && !PINNED.contains(&t.device.kind) {
         return Err(PyTypeError::new_err(format!(
@@ -144,11 +145,11 @@ pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
     let mut shape = SmallVec::<[usize; 6]>::with_capacity(rank);
     let mut strides = SmallVec::<[isize; 6]>::with_capacity(rank);
     for i in 0..rank {
-        // SAFETY: the shape has as many items as the rank says.
+        // SAFETY: the rank is the number of items of the shape.
         let n = unsafe { *t.shape.add(i) };
         shape.push(usize::try_from(n).map_err(|_| PyBufferError::new_err("a tensor has a negative size"))?);
         if !t.strides.is_null() {
-            // SAFETY: so have the strides, where there are any.
+            // SAFETY: and of the strides, if there are any.
             strides.push(unsafe { *t.strides.add(i) } as isize);
         }
     }
@@ -157,7 +158,7 @@ pub(crate) unsafe fn describe(t: &DLTensor, owner: Owner) -> PyResult<Array> {
         dtype,
         shape,
         strides: (!dense).then_some(strides),
-        // An offset of a null address is not computed.
+        // Do not add an offset to a null address.
         data: if t.data.is_null() {
             std::ptr::null()
         } else {
@@ -199,7 +200,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     kwargs.set_item("max_version", (MAJOR, 0))?;
     let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
         Ok(c) => c,
-        // A library from before DLPack 1.0 has no such parameter.
+        // Libraries from before DLPack 1.0 do not have this parameter.
         Err(e) if e.is_instance_of::<PyTypeError>(py) => object.call_method0("__dlpack__")?,
         Err(e) => return Err(e),
     };
@@ -209,7 +210,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Array> {
 /// Takes the tensor out of a capsule.
 fn take_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Array> {
     let raw = capsule.as_ptr();
-    // SAFETY: `raw` is a capsule; its name says what it holds, and renaming it says that the tensor is taken.
+    // SAFETY: `raw` is a capsule. Its name identifies the content, and renaming it marks the tensor as taken.
     unsafe {
         if pyo3::ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
             let t = pyo3::ffi::PyCapsule_GetPointer(raw, VERSIONED.as_ptr()).cast::<DLManagedTensorVersioned>();
@@ -235,17 +236,17 @@ fn take_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Array> {
     ))
 }
 
-/// A tensor of fxc's with the structs that describe it.
+/// An fxc tensor with the structs that describe it.
 struct Exported {
     managed: DLManagedTensorVersioned,
     shape: SmallVec<[i64; 6]>,
     strides: SmallVec<[i64; 6]>,
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _tensor: Tensor,
 }
 
 unsafe extern "C" fn delete_exported(t: *mut DLManagedTensorVersioned) {
-    // SAFETY: the context is the box that `export` made, and the consumer calls this once.
+    // SAFETY: the context is the box that `export` created, and the consumer calls this once.
     unsafe {
         if !t.is_null() {
             drop(Box::from_raw((*t).manager_ctx.cast::<Exported>()));
@@ -253,7 +254,8 @@ unsafe extern "C" fn delete_exported(t: *mut DLManagedTensorVersioned) {
     }
 }
 
-/// A tensor of fxc's for another library, which owns it from then on. The memory must be the tensor's alone if it is written.
+/// Exports a tensor to another library, which then owns it. If the consumer may write, no other tensor may share the
+/// memory.
 /// With an `order`, dimension `i` of the tensor is dimension `order[i]` of the export.
 pub(crate) fn export(tensor: Tensor, order: Option<&[usize]>) -> Option<NonNull<DLManagedTensorVersioned>> {
     let (code, bits) = dtype::to_dlpack(tensor.dtype())?;
@@ -276,7 +278,7 @@ pub(crate) fn export(tensor: Tensor, order: Option<&[usize]>) -> Option<NonNull<
     t.data = exported._tensor.bytes().as_ptr().cast_mut().cast();
     (t.shape, t.strides) = (exported.shape.as_mut_ptr(), exported.strides.as_mut_ptr());
     let raw = Box::into_raw(exported);
-    // SAFETY: the box was just given up, and its fields stay where they are.
+    // SAFETY: the box was just leaked, and its fields do not move.
     unsafe {
         (*raw).managed.manager_ctx = raw.cast();
         Some(NonNull::from(&mut (*raw).managed))
@@ -291,11 +293,11 @@ fn ordered(sizes: &[usize], order: Option<&[usize]>) -> SmallVec<[i64; 6]> {
     out
 }
 
-/// A capsule of a tensor of fxc's, as `__dlpack__` gives it.
+/// A capsule with an fxc tensor, as `__dlpack__` returns it.
 pub(crate) fn capsule<'py>(py: Python<'py>, tensor: Tensor, order: Option<&[usize]>) -> PyResult<Bound<'py, PyAny>> {
     let exported =
         export(tensor, order).ok_or_else(|| PyBufferError::new_err("DLPack does not support the element type"))?;
-    // SAFETY: the pointer is not null; the destructor deletes a tensor that nobody took.
+    // SAFETY: the pointer is not null; the destructor deletes a tensor that was not taken.
     unsafe {
         let raw = pyo3::ffi::PyCapsule_New(exported.as_ptr().cast(), VERSIONED.as_ptr(), Some(delete_capsule));
         Bound::from_owned_ptr_or_err(py, raw)
@@ -303,7 +305,7 @@ pub(crate) fn capsule<'py>(py: Python<'py>, tensor: Tensor, order: Option<&[usiz
 }
 
 unsafe extern "C" fn delete_capsule(capsule: *mut pyo3::ffi::PyObject) {
-    // SAFETY: a capsule that still has its first name holds the tensor that `export` made.
+    // SAFETY: a capsule with its original name contains the tensor that `export` created.
     unsafe {
         if pyo3::ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
             let t = pyo3::ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr());

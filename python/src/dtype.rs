@@ -1,11 +1,12 @@
-//! Element types as numpy and DLPack number them.
+//! Element types of numpy and DLPack.
 
 use fxc::types::DType;
 use numpy::npyffi::NPY_TYPES;
 
-/// fxc's dtypes beside their numbers: numpy's, where it has one, and DLPack's code and bits.
+/// fxc's dtypes with numpy's type number, if numpy has the type, and DLPack's code and bits.
 ///
-/// `long` and `long long` are the same type on some systems, so the table has both of numpy's numbers for 64 bits where they differ.
+/// `long` and `long long` are the same type on some systems. Where they differ, numpy has two numbers for 64-bit
+/// integers, and the table has both.
 const TABLE: &[(DType, Option<NPY_TYPES>, u8, u8)] = &[
     (DType::F32, Some(NPY_TYPES::NPY_FLOAT), 2, 32),
     (DType::F64, Some(NPY_TYPES::NPY_DOUBLE), 2, 64),
@@ -30,7 +31,7 @@ const TABLE: &[(DType, Option<NPY_TYPES>, u8, u8)] = &[
     (DType::F8E8M0FNU, None, 14, 8),
 ];
 
-/// numpy's own name of its 64-bit integers: `long` where that has 64 bits.
+/// numpy's type number for 64-bit integers: that of `long` if it has 64 bits.
 #[cfg(not(windows))]
 const LONG_64: NPY_TYPES = NPY_TYPES::NPY_LONG;
 #[cfg(windows)]
@@ -40,12 +41,12 @@ const ULONG_64: NPY_TYPES = NPY_TYPES::NPY_ULONG;
 #[cfg(windows)]
 const ULONG_64: NPY_TYPES = NPY_TYPES::NPY_ULONGLONG;
 
-/// The dtype of numpy's type number.
+/// The dtype of a numpy type number.
 pub(crate) fn from_numpy(number: i32) -> Option<DType> {
     let number_of = |t: NPY_TYPES| t as i32;
     let row = TABLE.iter().find(|r| r.1.is_some_and(|t| number_of(t) == number));
     row.map(|r| r.0).or_else(|| {
-        // The other name of the same integers.
+        // The second number of the same integer type.
         let long = size_of::<std::ffi::c_long>() == 8;
         Some(match number {
             n if n == number_of(NPY_TYPES::NPY_LONGLONG) => DType::I64,
@@ -57,7 +58,7 @@ pub(crate) fn from_numpy(number: i32) -> Option<DType> {
     })
 }
 
-/// numpy's type number; `None` for types that numpy has not.
+/// numpy's type number; `None` if numpy does not have the type.
 pub(crate) fn to_numpy(dtype: DType) -> Option<i32> {
     let row = TABLE.iter().find(|r| r.0 == dtype)?;
     row.1.map(|t| t as i32)
@@ -73,7 +74,7 @@ pub(crate) fn to_dlpack(dtype: DType) -> Option<(u8, u8)> {
     TABLE.iter().find(|r| r.0 == dtype).map(|r| (r.2, r.3))
 }
 
-/// The dtype that `ml_dtypes` calls so.
+/// The dtype with this name in `ml_dtypes`.
 pub(crate) fn from_ml_dtypes(name: &str) -> Option<DType> {
     let same = |d: &DType| to_numpy(*d).is_none() && d.torch_name() == name;
     DType::all().find(same)

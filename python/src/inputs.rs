@@ -1,4 +1,4 @@
-//! Arguments as inputs of the library.
+//! Converts arguments to inputs of the library.
 
 use crate::args::{Arguments, Signature};
 use crate::array::Array;
@@ -6,7 +6,7 @@ use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Tensor, View};
 use smallvec::SmallVec;
 
-/// The inputs of a call. They borrow the arrays' memory, which its owners keep alive.
+/// The inputs of a call. They borrow the arrays' memory, which their owners keep alive.
 pub(crate) fn of_call<'a>(
     arguments: &'a Arguments,
     signature: &'a Signature,
@@ -49,8 +49,8 @@ pub(crate) fn to_tensor(array: &Array) -> Result<Tensor, LayoutError> {
 
 /// An array's memory.
 fn view(array: &Array) -> Result<View<'_>, LayoutError> {
-    // SAFETY: the shape and strides are the array's own, and its owner keeps the memory. Who writes it meanwhile from another thread
-    // has that race with the library that owns it as well.
+    // SAFETY: the shape and strides are the array's, and its owner keeps the memory alive. A write from another
+    // thread during the call is a race with the library that owns the memory as well.
     unsafe { View::from_raw_parts(array.dtype, &array.shape, array.strides.as_deref(), array.data) }
 }
 
@@ -72,7 +72,7 @@ fn are_bools_clean(array: &Array) -> bool {
     if count == 0 {
         return true;
     }
-    // SAFETY: the array is row-major without gaps, and its owner keeps the memory.
+    // SAFETY: the array is row-major without gaps, and its owner keeps the memory alive.
     let bytes = unsafe { std::slice::from_raw_parts(array.data, count) };
     bytes.iter().fold(0, |all, b| all | b) <= 1
 }

@@ -24,7 +24,7 @@ impl PyLiteral {
         pyrepr::repr(&self.value, &|_| String::new())
     }
 
-    /// What kind of value it is.
+    /// The kind of the value.
     #[getter]
     fn kind(&self) -> &'static str {
         self.value.kind_name()

@@ -1,4 +1,4 @@
-//! Compiled models as Python calls them.
+//! Compiled models for Python.
 
 use crate::args::{Arguments, Signature};
 use crate::graph::{GraphRef, PyGraph};
@@ -36,11 +36,11 @@ pub(crate) struct Settings {
     pub(crate) fast_math: bool,
     pub(crate) skip: Vec<String>,
     pub(crate) dims: BTreeMap<String, i64>,
-    /// Whether code is kept in the user's cache.
+    /// Whether to use the user's cache.
     pub(crate) cache: bool,
-    /// Sizes to make code for before the first call.
+    /// Sizes to compile for before the first call.
     pub(crate) at: BTreeMap<String, Vec<i64>>,
-    /// The processors to make code for; none for the machine's.
+    /// The processors to compile for; empty for the machine's.
     pub(crate) targets: Vec<Target>,
     /// Whether compiled models are refused.
     pub(crate) no_code: bool,
@@ -147,7 +147,7 @@ impl ModelState {
             signature,
         };
         let before = lock(py, &self.code).replace(code.clone());
-        // Not with the lock held: it may be the last to know the code.
+        // Drop it after releasing the lock: this may be the last reference to the code.
         drop(before);
         Ok(code)
     }
@@ -189,7 +189,7 @@ impl<'py> Watch<'py> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        // A line that cannot be cleared is no reason to fail.
+        // Ignore errors of clearing the progress line.
         let _ = self.0.call_method0("stop");
     }
 }
@@ -231,7 +231,8 @@ impl CompiledModel {
 
 #[pymethods]
 impl CompiledModel {
-    /// Reads a model from a file, or from a text if `text` is true, or takes that of a graph or another model. `keep_path`: whether the file
+    /// Reads a model from a file, or from a text if `text` is true, or takes the model of a graph or another model.
+    /// `keep_path`: whether the file
     /// persists, so that copies can be read from it. Keyword arguments are compile options.
     #[new]
     #[pyo3(signature = (source, *, text = false, keep_path = true, **options))]
@@ -364,8 +365,8 @@ impl CompiledModel {
         model.signature().call_spec.as_ref().map(|c| c.results.to_string())
     }
 
-    /// Writes the model as FXIR with its weights beside it, or with its code if the path ends in `.fxc`. `code_only` leaves the graphs and
-    /// their weights out.
+    /// Writes the model as FXIR with its weights in a second file, or with its code if the path ends in `.fxc`.
+    /// `code_only` leaves out the graphs and their weights.
     #[pyo3(signature = (path, *, code_only = false))]
     fn save(&self, py: Python<'_>, path: PathBuf, code_only: bool) -> PyResult<()> {
         let state = &self.state;

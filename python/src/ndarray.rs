@@ -1,4 +1,4 @@
-//! numpy's arrays: read where they lie, and made around memory of fxc's.
+//! numpy arrays: reads them in place, and creates them for fxc's memory.
 
 use crate::array::{Array, Owner, Sizes};
 use crate::dtype;
@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// Whether an object is an array: of numpy's class itself, or of a class derived from it.
+/// Whether an object is an array (an instance of numpy's class or of a derived class).
 pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyUntypedArray>()
 }
@@ -27,7 +27,7 @@ pub(crate) fn read(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     let size = dtype.size() as isize;
     let strides = array.strides();
     if !array.is_aligned() || strides.iter().any(|s| s % size != 0) {
-        // A field of a record, or bytes of a file.
+        // A field of a record, or unaligned bytes.
         let copy = object.call_method0(intern!(object.py(), "copy"))?;
         return read(&copy);
     }
@@ -60,17 +60,17 @@ fn dtype_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<DType> {
     }
 }
 
-/// Keeps a tensor as long as an array uses its memory.
+/// Keeps a tensor alive as long as an array uses its memory.
 #[pyclass(frozen, module = "fxc._fxc", name = "_Memory")]
 pub(crate) struct Memory {
     _tensor: Tensor,
 }
 
-/// An array around the memory of a tensor. Types that numpy has not are those of `ml_dtypes`.
+/// An array that uses the memory of a tensor. For types that numpy does not have, its dtype is from `ml_dtypes`.
 pub(crate) fn make(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyAny>> {
     let dtype = tensor.dtype();
     let number = dtype::to_numpy(dtype);
-    // The bits of types that numpy has not go by the unsigned integers of the same size.
+    // Types that numpy does not have are created as unsigned integers of the same size.
     let carrier = match dtype.size() {
         1 => DType::U8,
         2 => DType::U16,
@@ -100,8 +100,8 @@ fn wrap(py: Python<'_>, tensor: Tensor, number: i32) -> PyResult<Bound<'_, PyAny
     let data = tensor.bytes().as_ptr().cast_mut();
     let base = Bound::new(py, Memory { _tensor: tensor })?;
     let flags = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE;
-    // SAFETY: the shape's elements lie at `data` row-major, in memory that the base object keeps; the array takes the reference to
-    // the base object even where it fails.
+    // SAFETY: the shape's elements are at `data`, row-major, in memory that the base object keeps alive. The array
+    // takes the reference to the base object even if it fails.
     unsafe {
         let raw = PY_ARRAY_API.PyArray_New(
             py,

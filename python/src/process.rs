@@ -1,4 +1,4 @@
-//! What the package knows of its process: how many threads models run on, forks, and signals.
+//! Properties of the process: the default number of threads, forks, and signals.
 
 use fxc::CancelToken;
 use fxc::diag::Code;
@@ -50,7 +50,7 @@ pub(crate) fn _flush_cache(py: Python<'_>) {
 /// `OMP_NUM_THREADS` if it is set, as by job schedulers; else the number of processors available to the process.
 fn default_threads() -> usize {
     let set = std::env::var("OMP_NUM_THREADS").ok();
-    // A list is for nested regions; its first number is for the outermost.
+    // A list is for nested parallel regions. Its first number is for the outermost region.
     let first = set.as_deref().and_then(|s| s.split(',').next()?.trim().parse().ok());
     first
         .filter(|&n| n > 0)
@@ -84,7 +84,8 @@ impl Era {
         }
     }
 
-    /// Whether it belongs to this process. The threads of other code do not exist here, so it must be neither called nor dropped.
+    /// Whether it belongs to this process. The threads of code from another process do not exist here, so such code
+    /// must be neither called nor dropped.
     pub(crate) fn is_of_this_process(self) -> bool {
         self.forks == FORKS.load(Relaxed)
     }
@@ -134,7 +135,7 @@ pub(crate) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
     let threading = py.import("threading")?;
     let main = threading.call_method0("main_thread")?;
     if threading.call_method0("current_thread")?.is(&main) {
-        // A fork keeps the thread that it was called on, under its id.
+        // A fork keeps only the thread that called it, which becomes the main thread.
         MAIN_THREAD.get_or_init(|| std::thread::current().id());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Where the time of a call goes.
+//! Measures the steps of a call.
 
 use crate::model::CompiledModel;
 use crate::process::detached;

@@ -1,4 +1,4 @@
-//! From the results of a call to Python objects.
+//! Converts the results of a call to Python objects.
 
 use crate::args::Library;
 use crate::ndarray;
@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyList, PyRange, PySlice, PyTuple};
 
-/// Makes Python objects of values.
+/// Converts values to Python objects.
 pub(crate) struct Maker<'py> {
     py: Python<'py>,
     torch: Option<&'static Torch>,
@@ -25,7 +25,7 @@ impl<'py> Maker<'py> {
         Ok(Maker { py, torch })
     }
 
-    /// A tensor as an array of the library's, in the same memory: Python may write there.
+    /// A tensor as an array of the requested library, in the same memory, to which Python may write.
     pub(crate) fn tensor(&self, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
         match self.torch {
             Some(torch) => torch.make(self.py, tensor),
@@ -33,7 +33,7 @@ impl<'py> Maker<'py> {
         }
     }
 
-    /// The results of a call. `restore` makes the classes of the exported function's result again.
+    /// The results of a call. `restore` creates instances of the classes in the exported function's result.
     pub(crate) fn outputs(&self, outputs: Outputs, restore: Option<&Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let mut leaves = restore.map(|_| PyList::empty(self.py));
         let plain = self.value(outputs.into_value(), &mut leaves)?;

@@ -1,4 +1,4 @@
-//! Numbers, texts and torch's names as values of the library.
+//! Numbers, texts and torch's names as values.
 
 use fxc::types::{DType, Val};
 use pyo3::exceptions::PyValueError;
@@ -25,7 +25,7 @@ pub(crate) fn from_python<T>(value: &Bound<'_, PyAny>) -> PyResult<Option<Val<T>
     }))
 }
 
-/// `torch.float32`, `torch.device("cpu")` and other names of torch's as a value; `None` for any other object.
+/// The value of `torch.float32`, `torch.device("cpu")` and other torch names; `None` for any other object.
 pub(crate) fn from_torch_name<T>(value: &Bound<'_, PyAny>) -> PyResult<Option<Val<T>>> {
     let class = value.get_type();
     if class.module()?.to_cow()? != "torch" {

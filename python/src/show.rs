@@ -1,4 +1,4 @@
-//! What the compiler made of a model, as texts and drawings.
+//! Texts and drawings of a model's stages.
 
 use crate::args::Signature;
 use crate::errors;
@@ -25,7 +25,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// For the arguments of a call, if there are any; else for the given sizes, with small defaults.
+    /// Prepares the model for the arguments of a call, if there are any; else for the given sizes, with small
+    /// defaults.
     pub(crate) fn new<'py>(
         state: &ModelState,
         args: &Bound<'py, PyTuple>,
@@ -195,7 +196,7 @@ pub(crate) fn check<'py>(
             false => session.load_any(&source),
         };
         if let Ok(mut model) = loaded {
-            // Each reports what it finds; rules that are wrong are no reason not to look at the graphs.
+            // Each check reports its findings. Check the graphs even if the rules have errors.
             let _ = model.tree.as_ref().map(|tree| session.check_rules(tree));
             let _ = session.check(&mut model.module, &[]);
         }

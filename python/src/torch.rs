@@ -1,5 +1,5 @@
-//! torch's tensors, by the C functions of DLPack that torch offers. torch is never imported here: an object that is a tensor says that
-//! it is loaded.
+//! torch tensors, through the DLPack C functions that torch provides. This module never imports torch: if an object
+//! is a tensor, torch has been imported.
 
 use crate::array::{Array, Owner};
 use crate::dlpack::{self, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -19,10 +19,10 @@ struct ExchangeHeader {
 
 type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
-/// Describes the memory of a tensor, which stays the tensor's.
+/// Describes the memory of a tensor without transferring ownership.
 type BorrowFn = unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int;
 
-/// Makes a tensor around memory that it takes.
+/// Creates a tensor from memory whose ownership it takes.
 type ImportFn = unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int;
 
 /// `DLPackExchangeAPI` of `dlpack.h`.
@@ -37,7 +37,7 @@ struct ExchangeApi {
     _stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// What calls need of torch.
+/// The parts of torch that calls need.
 pub(crate) struct Torch {
     tensor: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
@@ -57,7 +57,7 @@ pub(crate) fn loaded(py: Python<'_>) -> PyResult<Option<&'static Torch>> {
     let Ok(torch) = modules.get_item(intern!(py, "torch")) else {
         return Ok(None);
     };
-    // While torch is being imported its module is there without its content.
+    // During the import of torch, its module exists but is incomplete.
     let (Ok(tensor), Ok(grad)) = (torch.getattr("Tensor"), torch.getattr("is_grad_enabled")) else {
         return Ok(None);
     };
@@ -72,17 +72,17 @@ pub(crate) fn loaded(py: Python<'_>) -> PyResult<Option<&'static Torch>> {
     Ok(Some(TORCH.get_or_init(py, || functions)))
 }
 
-/// The table of functions that a class of tensors has, if they are of the version that this module knows.
+/// The table of functions of a tensor class, if its version is supported.
 fn exchange_api(class: &Bound<'_, PyAny>) -> Option<&'static ExchangeApi> {
     let capsule = class.getattr("__dlpack_c_exchange_api__").ok()?;
     let capsule = capsule.cast_into::<PyCapsule>().ok()?;
     let table = capsule.pointer_checked(Some(c"dlpack_exchange_api")).ok()?;
-    // SAFETY: the capsule's name says what it points to, and the library keeps the table as long as the process lives.
+    // SAFETY: the capsule's name identifies the content, and the library keeps the table for the life of the process.
     let header = unsafe { table.cast::<ExchangeHeader>().as_ref() };
     if header.version.major != dlpack::MAJOR {
         return None;
     }
-    // SAFETY: as above; the version says that the table has these members.
+    // SAFETY: as above; tables of this version have these members.
     Some(unsafe { table.cast::<ExchangeApi>().as_ref() })
 }
 
@@ -93,7 +93,7 @@ impl Torch {
         Ok(object.get_type().is(self.tensor.bind(py)) || object.is_instance(self.tensor.bind(py))?)
     }
 
-    /// The memory of a tensor. What torch itself would not let a library read is an error.
+    /// The memory of a tensor. Returns an error if torch itself would refuse to export it.
     pub(crate) fn read(&self, object: &Bound<'_, PyAny>) -> PyResult<Array> {
         let py = object.py();
         let needs_grad = object.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
@@ -103,7 +103,7 @@ impl Torch {
             return Err(PyRuntimeError::new_err(words));
         }
         if object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
-            // DLPack has no bit for a negation that is still to be done.
+            // DLPack cannot represent a pending negation.
             return self.read(&object.call_method0("resolve_neg")?);
         }
         let exact = object.get_type().is(self.tensor.bind(py));
@@ -113,7 +113,8 @@ impl Torch {
         }
     }
 
-    /// The memory of a tensor, whether or not it requires a gradient: for code that torch runs as a part of its own.
+    /// The memory of a tensor, even if it requires a gradient. For code that torch runs as part of a compiled
+    /// function.
     pub(crate) fn borrow(&self, object: &Bound<'_, PyAny>) -> PyResult<Array> {
         match self.borrow {
             Some(borrow) if self.is_tensor(object)? => borrow_tensor(object, borrow),
@@ -121,12 +122,12 @@ impl Torch {
         }
     }
 
-    /// A tensor around the memory of one of fxc's.
+    /// A torch tensor that uses the memory of an fxc tensor.
     pub(crate) fn make<'py>(&self, py: Python<'py>, tensor: Tensor) -> PyResult<Bound<'py, PyAny>> {
         self.make_ordered(py, tensor, None)
     }
 
-    /// A tensor around the memory of one of fxc's, whose dimensions are those of `order`.
+    /// A torch tensor that uses the memory of an fxc tensor, with dimensions in this order.
     pub(crate) fn make_ordered<'py>(
         &self,
         py: Python<'py>,
@@ -141,7 +142,8 @@ impl Torch {
         let exported = dlpack::export(tensor, order)
             .ok_or_else(|| PyValueError::new_err(format!("DLPack does not support {dtype}")))?;
         let mut out = std::ptr::null_mut();
-        // SAFETY: the function takes the exported tensor, and gives a new reference or sets an exception.
+        // SAFETY: the function takes ownership of the exported tensor, and returns a new reference or sets an
+        // exception.
         unsafe {
             match import(exported.as_ptr(), &mut out) {
                 0 => Bound::from_owned_ptr_or_err(py, out.cast()),
@@ -154,7 +156,8 @@ impl Torch {
 fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array> {
     let mut t = DLTensor::empty();
     let owner = Owner::Object(object.clone().unbind());
-    // SAFETY: the object is exactly of the class that the function is of; the owner keeps it, and with it the memory.
+    // SAFETY: the object is an instance of exactly the class that provides the function. The owner keeps it, and
+    // therefore its memory, alive.
     unsafe {
         match borrow(object.as_ptr().cast(), &mut t) {
             0 => dlpack::describe(&t, owner),
@@ -163,7 +166,7 @@ fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array>
     }
 }
 
-/// Why torch does not export a tensor, as an error of fxc's.
+/// fxc's error for a tensor that torch does not export.
 fn unreadable(object: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let py = object.py();
     let layout = object.getattr("layout").and_then(|l| l.str()).map(|s| s.to_string());

@@ -1,4 +1,4 @@
-//! The nesting of a model's arguments: torch's pytree specifications, as archives hold them.
+//! The nesting of a model's arguments: torch's pytree specifications, as stored in archives.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde_json::Value;
 
-/// How a value nests.
+/// The nesting of a value.
 #[derive(Debug)]
 pub(crate) enum Tree {
     /// A tensor, a number, None, …
@@ -14,7 +14,7 @@ pub(crate) enum Tree {
     Tuple(Vec<Tree>),
     List(Vec<Tree>),
     Dict(Vec<(Key, Tree)>),
-    /// Of a class that torch's registry flattens: a named tuple, a data class, a cache of keys and values.
+    /// An instance of a class that is registered with torch's pytree: a named tuple, a data class, a key-value cache.
     Other(String, Vec<Tree>),
 }
 
@@ -44,7 +44,7 @@ impl Tree {
         }
     }
 
-    /// How many leaves it has.
+    /// The number of leaves.
     pub(crate) fn leaf_count(&self) -> usize {
         match self {
             Tree::Leaf => 1,
@@ -53,7 +53,7 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with the leaves of `value`, in order. `place` is what the value is called in messages.
+    /// Calls `each` with the leaves of `value`, in order. `place` is the name of the value in messages.
     pub(crate) fn flatten<'py>(
         &self,
         value: &Bound<'py, PyAny>,
@@ -143,7 +143,7 @@ fn wrong(value: &Bound<'_, PyAny>, place: &str, expected: &str) -> PyErr {
     PyTypeError::new_err(format!("`{place}` must be {expected}, as in the export, not {class}"))
 }
 
-/// Whether a specification nests tuples, lists and dicts only.
+/// Whether a specification nests only tuples, lists and dicts.
 pub(crate) fn is_plain(spec: &str) -> bool {
     fn all_plain(spec: &Value) -> bool {
         let plain = match spec.get("type").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! Inputs that a model writes in place, as `x += 1` in `forward` does.
+//! Inputs that a model mutates, as `x += 1` in `forward` does.
 
 use crate::args::{Library, Signature};
 use crate::results::Maker;
@@ -8,9 +8,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Copies the new values of inputs that the call changes into the arrays and tensors it was given, as the module would have written them.
+/// Copies the new values of mutated inputs to the arrays and tensors that were passed, as the module would have
+/// written them.
 ///
-/// Memory that cannot be written (a read-only array, an object that only lends its memory) stays as it is.
+/// Read-only memory (a read-only array, an object that only lends its memory) is left unchanged.
 pub(crate) fn hand_back(
     outputs: &Outputs,
     signature: &Signature,
@@ -46,7 +47,8 @@ fn write(object: &Bound<'_, PyAny>, value: &Tensor) -> PyResult<()> {
         && torch.is_tensor(object)?
     {
         let value = Maker::new(py, Library::Torch)?.tensor(value.clone())?;
-        // A detached tensor shares the memory and the version counter, and takes writes where the original requires grad.
+        // A detached tensor shares the memory and the version counter, and can be written where the original requires
+        // grad.
         let plain = object.call_method0(intern!(py, "detach"))?;
         plain.call_method1(intern!(py, "copy_"), (value,))?;
     }

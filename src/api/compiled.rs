@@ -34,7 +34,7 @@ pub(super) struct CompiledInner {
 
 impl CompiledInner {
     fn lock_idle(&self) -> MutexGuard<'_, Vec<ModelWorker>> {
-        // Nothing that may panic is done with the lock held, so the list is whole.
+        // Code that may panic does not run while the lock is held, so the list is consistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,7 +75,7 @@ impl CompiledInner {
 }
 
 impl Drop for CompiledInner {
-    /// A program may end after this, and its threads with it.
+    /// After this the program may exit, which ends background threads.
     fn drop(&mut self) {
         if self.options.cache.is_some() {
             driver::finish_cache_writes();

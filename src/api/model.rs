@@ -1,4 +1,4 @@
-//! A model as it was read or built.
+//! A model that was read or built.
 
 use super::compiled::Compiled;
 use super::error::Error;
@@ -126,7 +126,7 @@ impl Model {
             .map_err(|driver::Reported| Error::new(session.diagnostics, &self.sources))
     }
 
-    /// The types to make code for before there is a call.
+    /// The types to compile for before the first call.
     pub(super) fn inputs_to_prepare(&self, options: &Options) -> Result<Vec<BoundInputs>, Error> {
         let module = self.graphs.inputs();
         let all = options.prepared_sizes(module);

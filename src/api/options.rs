@@ -55,9 +55,10 @@ impl Options {
         self
     }
 
-    /// Sizes for which code is made before the first call: `at("N", [1, 8])`. For names that stand for one size, separate them by commas
+    /// Sizes to compile for before the first call: `at("N", [1, 8])`. Names of the same size are separated by commas
     /// (`"N,M"`); `x[0]` is a dimension of an input. Several lists are combined. A file that
-    /// [`save_compiled`](super::Model::save_compiled) writes has code for each; calls with other sizes compile.
+    /// [`save_compiled`](super::Model::save_compiled) writes has code for each combination; calls with other sizes
+    /// compile.
     pub fn at(mut self, names: &str, sizes: impl IntoIterator<Item = i64>) -> Options {
         self.at.push(SizeList {
             names: names.split(',').map(|n| n.trim().to_string()).collect(),
@@ -66,9 +67,10 @@ impl Options {
         self
     }
 
-    /// Adds a processor to compile for, in place of the machine's: `target(Target::parse("x86-64-v3")?)`. A file that
-    /// [`save_compiled`](super::Model::save_compiled) writes has code for each processor that was added, and a start uses the one with
-    /// most features. Code that calls run is for the last one.
+    /// Adds a processor to compile for, instead of the machine's: `target(Target::parse("x86-64-v3")?)`. A file that
+    /// [`save_compiled`](super::Model::save_compiled) writes has code for each processor that was added, and loading
+    /// it selects the code that uses the most features of the machine. Code for calls in this process is compiled for
+    /// the last processor.
     pub fn target(mut self, target: Target) -> Options {
         self.targets.push(target);
         self
@@ -81,8 +83,8 @@ impl Options {
         self
     }
 
-    /// Whether [`Model::open_with`](super::Model::open_with) accepts compiled models, which are programs; `true` is the default. Programs
-    /// that open files which others name should not.
+    /// Whether [`Model::open_with`](super::Model::open_with) accepts compiled models, which contain machine code;
+    /// `true` is the default. Programs should not accept them if others can choose which files they open.
     pub fn allow_code(mut self, allowed: bool) -> Options {
         self.no_code = !allowed;
         self
@@ -95,12 +97,12 @@ impl Options {
         self
     }
 
-    /// Whether code is kept in the user's cache of compiled models, and taken from there; `false` is the default. The option counts
-    /// where models are read, [`Model::open_with`](super::Model::open_with), and where they are compiled.
+    /// Whether code is read from and stored in the user's cache of compiled models; `false` is the default. The
+    /// option applies to opening models, [`Model::open_with`](super::Model::open_with), and to compiling them.
     ///
-    /// The folder is `FXC_CACHE_DIR`, or `fxc` in the user's folder for caches. `FXC_CACHE=off` turns the cache off, and
-    /// `FXC_CACHE_SIZE` limits its size (`2GiB`). The code is written by a thread of its own after the first call;
-    /// [`flush_cache`](crate::flush_cache) waits for it. A cache that cannot be used makes no call fail.
+    /// The folder is `FXC_CACHE_DIR`, or `fxc` in the user's cache folder. `FXC_CACHE=off` turns the cache off, and
+    /// `FXC_CACHE_SIZE` limits its size (`2GiB`). A background thread writes the code after the first call;
+    /// [`flush_cache`](crate::flush_cache) waits for it. Calls do not fail if the cache is unusable.
     pub fn cache(mut self, enabled: bool) -> Options {
         self.cache = enabled.then(|| Cache::of_user().ok()).flatten();
         self
@@ -112,13 +114,13 @@ impl Options {
         self
     }
 
-    /// The sizes to make code for before the first call: one entry for each combination of [`Options::at`].
+    /// The sizes to compile for before the first call: one entry for each combination of [`Options::at`].
     pub(super) fn prepared_sizes(&self, module: &GraphModule) -> Result<Vec<Dims>, Diagnostics> {
         let fixed = self.dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
         let all = sizes::combine_sizes(fixed, &self.at).into_iter();
         let resolved = all.map(|given| match sizes::resolve_dims(module, &given) {
             (_, found) if found.has_errors() => Err(found),
-            // Says which names are no sizes.
+            // This error names the unknown sizes.
             (dims, _) => sizes::assumed_dims(module, dims.clone())
                 .map(|_| dims)
                 .map_err(Diagnostics::from),

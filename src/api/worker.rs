@@ -70,7 +70,7 @@ impl ModelWorker {
         std::mem::take(&mut self.session.diagnostics)
     }
 
-    /// Keeps new code in the cache, once its first call has a result.
+    /// Stores new code in the cache after its first successful call.
     pub(super) fn write_cache(&mut self) {
         driver::write_in_background(std::mem::take(&mut self.session.pending));
     }
@@ -93,7 +93,7 @@ impl ModelWorker {
         bound.ok_or_else(|| self.take_error())
     }
 
-    /// Calls the model, whose buffers keep their new values.
+    /// Calls the model. Its buffers keep their new values.
     pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
         let copies = copy_strided(inputs);
         let views = dense_views(inputs, &copies, &self.names);

@@ -1,4 +1,4 @@
-//! Whether a program that was read from a file holds together: whoever runs it indexes by its numbers.
+//! Checks a program that was read from a file: execution indexes by its numbers without further checks.
 
 use crate::control::ControlCall;
 use crate::kernel::{self, Kernel};
@@ -16,7 +16,8 @@ macro_rules! ensure {
     };
 }
 
-/// Checks a program whose tensors are in place: numbers of buffers, kernels and inputs, sizes, and places in memory.
+/// Checks a program that has its tensors: the numbers of buffers, kernels and inputs, the sizes, and the memory
+/// offsets.
 pub(super) fn check_program(p: &Program) -> Checked {
     p.kernels
         .iter()
@@ -129,7 +130,7 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
     Ok(k)
 }
 
-/// A kernel that runs on pieces of a result: flat, and without scratch memory.
+/// Checks a kernel that runs on pieces of a result: it must be flat and use no scratch memory.
 fn check_tail(p: &Program, tail: &KernelTail) -> Checked {
     let k = check_call(p, tail.kernel, &tail.buffers)?;
     ensure!(

@@ -1,4 +1,4 @@
-//! The file: a header, sections, and a table that says where they are.
+//! The file format: a header, sections, and a table of the sections.
 //!
 //! ```text
 //! 0   magic            8 bytes   1   bytes of a section begin at a multiple of its alignment
@@ -21,19 +21,19 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The format that this version writes. A reader takes this one and those before it.
+/// The format version that is written. Readers accept this version and earlier ones.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// What sections that are mapped begin at a multiple of.
+/// The alignment of mapped sections.
 const PAGE: u64 = 4096;
 const HEADER: usize = 64;
 const ENTRY: usize = 32;
 
-/// What a section holds.
+/// The content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SectionKind {
-    /// What is in the file, as JSON.
+    /// The manifest, as JSON.
     Manifest = 1,
     /// The inputs, as FXIR.
     Signature = 2,
@@ -43,13 +43,13 @@ pub(crate) enum SectionKind {
     WeightIndex = 4,
     /// The weights' elements.
     Weights = 5,
-    /// The types of inputs that a native part is for.
+    /// The input types of a native part.
     Key = 6,
-    /// A native part's program.
+    /// The program of a native part.
     Program = 7,
-    /// Its machine code, with the constants that the code reads.
+    /// The machine code of a native part, with the constants that it reads.
     Code = 8,
-    /// What its steps read: packed weights, and constants that are not among the weights.
+    /// The data of a native part: packed weights, and constants that are not among the weights.
     Data = 9,
 }
 
@@ -66,12 +66,13 @@ impl SectionKind {
         SectionKind::Data,
     ];
 
-    /// Whether the section is as large as the weights: it is mapped, and its checksum is only checked when somebody asks for it.
+    /// Whether the section is as large as the weights. Such a section is mapped, and its checksum is verified only on
+    /// request.
     pub(crate) fn is_large(self) -> bool {
         matches!(self, SectionKind::Weights | SectionKind::Data)
     }
 
-    /// Whether each native part has its own.
+    /// Whether each native part has a section of this kind.
     pub(crate) fn is_of_part(self) -> bool {
         matches!(
             self,
@@ -79,7 +80,7 @@ impl SectionKind {
         )
     }
 
-    /// Its name, for people.
+    /// The name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             SectionKind::Manifest => "manifest",
@@ -99,13 +100,13 @@ impl SectionKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub kind: SectionKind,
-    /// Which native part it belongs to; 0 for what is not of one.
+    /// The native part that it belongs to; 0 for sections of the portable part.
     pub part: u32,
     pub bytes: Range<usize>,
     crc: u32,
 }
 
-/// A file that was opened: its header and table are sound.
+/// An open file with a valid header and table.
 pub(crate) struct Container {
     map: Arc<Mmap>,
     name: String,
@@ -122,7 +123,7 @@ fn u64_at(b: &[u8], offset: usize) -> u64 {
 }
 
 impl Container {
-    /// Opens a file, of which it reads the header and the table.
+    /// Opens a file and reads its header and table.
     pub(crate) fn open(path: &Path) -> Result<Container, Diagnostic> {
         let name = path.display().to_string();
         let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read `{name}`: {e}")))?;
@@ -136,7 +137,7 @@ impl Container {
         Ok(Container { map, name, sections })
     }
 
-    /// What the file is called.
+    /// The file's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -146,17 +147,17 @@ impl Container {
         &self.map
     }
 
-    /// All sections, in their order.
+    /// All sections, in file order.
     pub(crate) fn sections(&self) -> &[Section] {
         &self.sections
     }
 
-    /// The first section of a kind of a part, if there is one.
+    /// The first section of this kind and part.
     pub(crate) fn find(&self, kind: SectionKind, part: u32) -> Option<&Section> {
         self.sections.iter().find(|s| s.kind == kind && s.part == part)
     }
 
-    /// The bytes of a section whose checksum holds.
+    /// The bytes of a section; an error if the checksum does not match.
     pub(crate) fn read(&self, kind: SectionKind, part: u32) -> Result<&[u8], Diagnostic> {
         let section = self.find(kind, part);
         let section = section.ok_or_else(|| damaged(&self.name, format!("it has no {} section", kind.name())))?;
@@ -169,7 +170,7 @@ impl Container {
             .map_err(|_| damaged(&self.name, format!("the {} section is not UTF-8", kind.name())))
     }
 
-    /// The bytes of a section, if they have its checksum.
+    /// The bytes of a section; an error if the checksum does not match.
     pub(crate) fn check(&self, section: &Section) -> Result<&[u8], Diagnostic> {
         let bytes = &self.map[section.bytes.clone()];
         match crc_of(bytes) == section.crc {
@@ -181,7 +182,7 @@ impl Container {
         }
     }
 
-    /// Bytes of a large section, which a record of another section names.
+    /// Bytes of a large section at an offset that another section records.
     pub(crate) fn large_bytes(&self, offset: u64, len: u64) -> Result<Range<usize>, Diagnostic> {
         let range = usize::try_from(offset).ok().zip(usize::try_from(len).ok());
         let range = range.and_then(|(offset, len)| Some(offset..offset.checked_add(len)?));
@@ -195,7 +196,7 @@ impl Container {
     }
 }
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 enum Unsound {
     Damaged(&'static str),
     Newer(u32),
@@ -207,7 +208,7 @@ fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
     if !header.starts_with(COMPILED_MAGIC) {
         return Err(Damaged("its header is not that of a compiled model"));
     }
-    // The version comes first: all that follows may be another in a newer format.
+    // Check the version first: in a newer format everything after it may differ.
     if u32_at(header, 8) > FORMAT_VERSION {
         return Err(Unsound::Newer(u32_at(header, 8)));
     }
@@ -232,8 +233,8 @@ fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
         .ok_or(Damaged("a section is out of bounds"))
 }
 
-/// The section that an entry of the table describes; `Some(None)` if it is not within the file's `len` bytes. Kinds that
-/// are not known are of a later minor change, and are left alone.
+/// The section that a table entry describes; `Some(None)` if it is outside of the file's `len` bytes. Unknown kinds
+/// come from a later minor version and are ignored.
 fn read_entry(e: &[u8], len: usize) -> Option<Option<Section>> {
     let kind = SectionKind::ALL.into_iter().find(|k| *k as u32 == u32_at(e, 0))?;
     let range = usize::try_from(u64_at(e, 8))
@@ -248,22 +249,22 @@ fn read_entry(e: &[u8], len: usize) -> Option<Option<Section>> {
     }))
 }
 
-/// Writes a file beside its place, and puts it there when it is whole.
+/// Writes to a temporary file, which is renamed to the target when it is complete.
 pub(crate) struct ContainerWriter {
     target: PathBuf,
     beside: PathBuf,
     file: BufWriter<File>,
     at: u64,
     sections: Vec<(SectionKind, u32, Range<u64>, u32)>,
-    /// The section being written: its kind, its part and where it begins, with the checksum so far.
+    /// The section being written: its kind, part, start offset and checksum so far.
     open: Option<(SectionKind, u32, u64, Crc)>,
     done: bool,
 }
 
 impl ContainerWriter {
-    /// Begins a file that will be at `path`.
+    /// Creates a file that will be renamed to `path`.
     pub(crate) fn create(path: &Path) -> std::io::Result<ContainerWriter> {
-        // A link stays a link.
+        // Write through a symbolic link instead of replacing it.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let temporary = target.with_file_name(format!(".{name}.{}.tmp", unique_suffix()));
@@ -280,7 +281,7 @@ impl ContainerWriter {
         })
     }
 
-    /// Begins a section; the one before ends.
+    /// Begins a section and ends the previous one.
     pub(crate) fn begin(&mut self, kind: SectionKind, part: u32) -> std::io::Result<()> {
         self.end();
         let align = if kind.is_large() { PAGE } else { 64 };
@@ -298,7 +299,7 @@ impl ContainerWriter {
         self.file.write_all(bytes)
     }
 
-    /// Adds bytes at a multiple of `align`, and gives their place in the file.
+    /// Adds bytes at a multiple of `align` and returns their offset.
     pub(crate) fn write_aligned(&mut self, bytes: &[u8], align: u64) -> std::io::Result<u64> {
         self.fill_to(align)?;
         let offset = self.at;
@@ -306,12 +307,12 @@ impl ContainerWriter {
         Ok(offset)
     }
 
-    /// Where the section began.
+    /// The offset at which the section began.
     pub(crate) fn section_start(&self) -> u64 {
         self.open.as_ref().map_or(self.at, |o| o.2)
     }
 
-    /// A section of these bytes.
+    /// Writes a section with these bytes.
     pub(crate) fn add(&mut self, kind: SectionKind, part: u32, bytes: &[u8]) -> std::io::Result<()> {
         self.begin(kind, part)?;
         self.write(bytes)
@@ -328,13 +329,13 @@ impl ContainerWriter {
         }
     }
 
-    /// [`ContainerWriter::finish`] for a file that nobody looks at before its code runs: it is on the disk before it has its name, so
-    /// that a failure of power leaves no file with holes.
+    /// [`ContainerWriter::finish`] for a file whose code runs without further checks: it is synced to disk before it
+    /// is renamed, so that a power failure cannot leave a file with holes.
     pub(crate) fn finish_on_disk(self) -> std::io::Result<u64> {
         self.finish_with(File::sync_data)
     }
 
-    /// Ends the file: it is at its place, whole. Gives its length.
+    /// Completes the file and renames it to its target. Returns its length.
     pub(crate) fn finish(self) -> std::io::Result<u64> {
         self.finish_with(|_| Ok(()))
     }
@@ -370,13 +371,13 @@ impl ContainerWriter {
 impl Drop for ContainerWriter {
     fn drop(&mut self) {
         if !self.done {
-            // What is left of it is of no use to anybody.
+            // The incomplete file is useless.
             let _ = std::fs::remove_file(&self.beside);
         }
     }
 }
 
-/// Tells the files apart that processes and threads write at the same time.
+/// Makes the names of temporary files unique across processes and threads.
 fn unique_suffix() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! CRC-32 as zlib has it, eight bytes at a time.
+//! The CRC-32 of zlib, eight bytes at a time.
 
 /// The reversed polynomial.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -27,17 +27,17 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// The checksum of bytes that come piece by piece.
+/// The checksum of bytes that arrive in pieces.
 #[derive(Clone)]
 pub(super) struct Crc(u32);
 
 impl Crc {
-    /// Of no bytes.
+    /// The checksum of no bytes.
     pub(super) fn new() -> Crc {
         Crc(!0)
     }
 
-    /// Continues with these bytes.
+    /// Adds bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         let mut crc = self.0;
         let (words, rest) = bytes.as_chunks::<8>();

@@ -1,9 +1,9 @@
-//! Values of the bytes that [`encode`](super::encode) made of them.
+//! Decodes values from the bytes that [`encode`](super::encode) writes.
 
 use super::encode::CodecError;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error, Visitor};
 
-/// The value that these bytes are, all of them.
+/// Decodes a value. The value must use all bytes.
 pub(super) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let mut decoder = Decoder(bytes);
     let value = T::deserialize(&mut decoder)?;
@@ -13,7 +13,7 @@ pub(super) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecEr
     }
 }
 
-/// The bytes that have not been read.
+/// The bytes that are left to read.
 struct Decoder<'de>(&'de [u8]);
 
 impl<'de> Decoder<'de> {
@@ -209,7 +209,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
     }
 }
 
-/// Values one after the other: of a sequence, or keys and values of a map.
+/// The items of a sequence, or the keys and values of a map.
 struct Items<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: usize,
@@ -227,7 +227,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_, 'de> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        // A length that the bytes cannot have must not reserve memory.
+        // Do not reserve memory for a length that exceeds the remaining bytes.
         Some(self.left.min(self.decoder.0.len()))
     }
 }

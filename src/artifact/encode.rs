@@ -1,5 +1,5 @@
-//! Values as compact bytes, without names and types: postcard's format (<https://postcard.jamesmunns.com/wire-format>), in as much code
-//! as it takes. The crate of that name would be a fifth of the packages of a runtime build.
+//! Encodes values without names and types, in postcard's format (<https://postcard.jamesmunns.com/wire-format>). The
+//! postcard crate would be a fifth of the packages of a runtime build, so only what is needed is implemented here.
 //!
 //! Integers of more than 8 bits are varints: seven bits per byte, the lowest first, the top bit set on all but the last byte.
 //! Signed ones are zigzag-encoded before. Sequences, maps and texts begin with their lengths, variants with their numbers.
@@ -7,7 +7,7 @@
 use serde::ser::{self, Serialize};
 use std::fmt;
 
-/// A value that has no form, or bytes that are no value.
+/// A value that cannot be encoded, or bytes that cannot be decoded.
 #[derive(Debug)]
 pub(super) struct CodecError(String);
 
@@ -31,7 +31,7 @@ impl serde::de::Error for CodecError {
     }
 }
 
-/// The bytes of a value.
+/// Encodes a value.
 pub(super) fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     let mut out = Encoder(vec![]);
     value.serialize(&mut out)?;

@@ -1,23 +1,23 @@
-//! Reads JSON: what the manifest of a compiled model needs, which a build without `serde_json` reads too.
+//! A JSON reader for the manifest of compiled models. Builds without `serde_json` need it too.
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json {
     Null,
     Bool(bool),
-    /// Numbers of a manifest are counts and sizes; others are not kept exactly.
+    /// A number. A manifest contains only counts and sizes; other numbers are not kept exactly.
     Number(f64),
     String(String),
     List(Vec<Json>),
-    /// In the order of the text.
+    /// The members in the order of the text.
     Object(Vec<(String, Json)>),
 }
 
-/// The deepest nesting that is read.
+/// The maximum nesting depth.
 const DEEPEST: usize = 32;
 
 impl Json {
-    /// The value that a text holds, or what is wrong with it.
+    /// Parses a text. The error describes the problem.
     pub(super) fn parse(text: &str) -> Result<Json, String> {
         let mut reader = JsonReader { text, at: 0 };
         let value = reader.read_value(0)?;
@@ -28,7 +28,7 @@ impl Json {
         }
     }
 
-    /// The value of an object's key, if it has one.
+    /// The value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(items) => items.iter().find(|(k, _)| k == key).map(|(_, v)| v),
@@ -94,7 +94,7 @@ impl JsonReader<'_> {
         }
     }
 
-    /// Whether the text continues with `word`, which is skipped.
+    /// Skips `word` if the text continues with it, and returns whether it does.
     fn skip(&mut self, word: &str) -> bool {
         self.skip_space();
         let is = self.rest().starts_with(word);
@@ -175,7 +175,7 @@ impl JsonReader<'_> {
         }
     }
 
-    /// What a backslash that was read begins.
+    /// Parses the escape sequence after a backslash.
     fn read_escape(&mut self) -> Result<char, String> {
         let c = self.peek().ok_or("a string is not terminated")?;
         let c = match c {
@@ -262,7 +262,8 @@ mod tests {
 
         #[test]
         fn every_text_is_read_or_refused(text in r#"[{}\[\],:"\\utrue0-9.e\-é ]{0,24}"#) {
-            // Leading zeros and a comma after nothing are the manifest's writer's affair; what serde_json reads is read.
+            // Leading zeros and trailing commas are not checked: the manifest's writer does not produce them, and
+            // everything that serde_json accepts is accepted.
             if let Ok(v) = serde_json::from_str::<Value>(&text) {
                 let distinct = Json::parse(&text);
                 prop_assert!(distinct.is_ok());

@@ -1,4 +1,4 @@
-//! Native parts read: what [`write`](super::write) writes becomes an executable again.
+//! Loads native parts: turns what [`write`](super::write) wrote back into an executable.
 
 use super::check::check_program;
 use super::decode::from_bytes;
@@ -18,17 +18,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// More scratch memory than any kernel has.
+/// An upper bound of the scratch memory of a kernel.
 const MOST_SCRATCH: usize = 1 << 26;
 
-/// The types of inputs that a part is for.
+/// The input types of a part.
 pub(crate) fn read_key(file: &Container, part: u32) -> Result<Vec<Type>, Diagnostic> {
     let bytes = file.read(SectionKind::Key, part)?;
     from_bytes(bytes).map_err(|e| damaged(file.name(), format!("the types of its inputs: {e}")))
 }
 
-/// The executable of a native part. The part must fit this build and processor
-/// ([`NativeEntry::why_unfit`](super::NativeEntry::why_unfit)); `options` has the library of its features.
+/// Loads the executable of a native part. The part must fit this build and processor
+/// ([`NativeEntry::why_unfit`](super::NativeEntry::why_unfit)). `options` has the library for its features.
 pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptions) -> Result<Executable, Diagnostic> {
     let unsound = |problem: String| damaged(file.name(), problem);
     let missed = Arc::new(AtomicBool::new(false));
@@ -39,7 +39,7 @@ pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptio
     let packs = map_packs(file, &program, &record.packs)?;
     let tensors = program.tensors();
     for (r, bytes) in record.packs.iter().zip(&packs) {
-        // Found by the plans, which hold them from then on.
+        // The plans have found their packed weights and hold them from now on.
         let known = &options.shared.packs;
         known.provide(tensors[r.tensor], r.at, r.key.clone(), bytes);
     }
@@ -54,7 +54,7 @@ pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptio
     }
 }
 
-/// Fails if steps call routines that this program does not have.
+/// Returns an error if steps call routines that this program does not have.
 fn check_routines(file: &Container, program: &Program, options: &ExecutableOptions) -> Result<(), Diagnostic> {
     let called = program.routine_ops().into_iter();
     let missing = called.filter(|op| options.routines.find(op).is_none());
@@ -75,13 +75,13 @@ fn check_routines(file: &Container, program: &Program, options: &ExecutableOptio
         .help("or compile a model that does without them: `fxc compile MODEL -o FILE.fxc`"))
 }
 
-/// Checks what is read of a native part, but for its code.
+/// Checks everything in a native part except its code.
 pub(crate) fn check_native(file: &Container, part: u32) -> Result<(), Diagnostic> {
     let record = read_program(file, part, &Arc::default())?;
     map_packs(file, &record.program, &record.packs).map(drop)
 }
 
-/// The program of a part, with its tensors. A tensor that the file has in packed forms alone sets `missed` when it is read.
+/// The program of a part, with its tensors. Reading a tensor that the file has only in packed form sets `missed`.
 fn read_program(file: &Container, part: u32, missed: &Arc<AtomicBool>) -> Result<ProgramRecord<Program>, Diagnostic> {
     let bytes = file.read(SectionKind::Program, part)?;
     let record = from_bytes(bytes);
@@ -114,7 +114,7 @@ fn fill_tensors(
     Ok(())
 }
 
-/// The tensor whose elements begin at byte `offset` of the file.
+/// The tensor whose elements begin at this offset of the file.
 pub(crate) fn mapped_tensor(
     file: &Container,
     dtype: DType,
@@ -134,7 +134,8 @@ pub(crate) fn mapped_tensor(
     Ok(Tensor::from_storage(dtype, shape, storage))
 }
 
-/// A weight of which the file has packed forms alone. Who reads it all the same, because a form is not there, sets `missed`.
+/// A weight that the file has only in packed form. If it is read nevertheless, because a packed form is missing, this
+/// sets `missed`.
 fn absent_tensor(
     file: &Container,
     r: &TensorRecord,
@@ -150,7 +151,7 @@ fn absent_tensor(
     Ok(Tensor::from_storage(r.dtype, &r.shape, storage))
 }
 
-/// The packed weights, where they are in the file.
+/// The packed weights, mapped from the file.
 fn map_packs(
     file: &Container,
     program: &Program,
@@ -169,7 +170,7 @@ fn map_packs(
     records.iter().map(map).collect()
 }
 
-/// Functions that a file had, for the kernels that they were compiled from.
+/// The functions in a file, by the kernels that they were compiled from.
 struct LoadedCode(HashMap<Vec<u64>, Arc<KernelFunction>>);
 
 impl LoadedCode {
@@ -194,8 +195,8 @@ impl LoadedCode {
         let functions = functions.into_iter().map(|f| f.into_loaded(code));
         let functions: Option<Vec<LoadedFunction>> = functions.collect();
         let functions = functions.ok_or_else(|| unsound("a function is outside the code"))?;
-        // SAFETY: the code has the checksum that was written with it, by the build of fxc that this is, for features that this
-        // processor has. Whoever opens a compiled model trusts it as code: docs/security.md.
+        // SAFETY: the code has the checksum that was written with it, by this build of fxc, for features that this
+        // processor has. Users trust compiled models as they trust programs: docs/security.md.
         let loaded = unsafe { load_functions(code, functions) };
         let loaded = loaded.map_err(|e| damaged(file.name(), format!("its code cannot be loaded: {e}")))?;
         let which = kernels.iter().map(|&f| loaded[f as usize].clone());
@@ -203,14 +204,14 @@ impl LoadedCode {
     }
 }
 
-/// The kernels of a program, then those of the programs that its steps run.
+/// The kernels of a program, followed by those of the programs that its steps run.
 fn all_kernels(program: &Program) -> Vec<&Kernel> {
     let inner = program.nested().flat_map(all_kernels);
     program.kernels.iter().chain(inner).collect()
 }
 
 impl FunctionRecord {
-    /// The function with its constants; `None` if they are not within the code.
+    /// The function with its constants; `None` if they are outside of the code.
     fn into_loaded(self, code: &[u8]) -> Option<LoadedFunction> {
         let part = |(offset, len): (usize, usize)| -> Option<Range<usize>> {
             let range = offset..offset.checked_add(len)?;

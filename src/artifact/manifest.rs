@@ -1,4 +1,4 @@
-//! What a file says of itself, as JSON: readers of other versions take what they know.
+//! The description of a compiled model, as JSON: readers of other versions use the entries that they know.
 
 use super::BUILD;
 use super::json::Json;
@@ -6,23 +6,23 @@ use crate::target::{Feature, Target};
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
 
-/// What is in a file.
+/// The content of the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Manifest {
     /// The version of fxc that wrote it.
     pub fxc: String,
     /// The model's name.
     pub name: String,
-    /// Whether the graph is an exported program.
+    /// Whether the model is an exported program.
     pub exported: bool,
-    /// How the entry graph is called from Python, if the model's archive records it.
+    /// The Python calling convention of the entry graph, if the model's archive records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<CallRecord>,
     /// The native parts, in order.
     pub native: Vec<NativeEntry>,
 }
 
-/// A calling convention, in torch's format: see `CallSpec`.
+/// A calling convention, in torch's format. See `CallSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct CallRecord {
     /// The nesting of `(args, kwargs)`.
@@ -36,53 +36,53 @@ pub(crate) struct CallRecord {
 /// A native part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct NativeEntry {
-    /// The build of fxc that made it: see [`BUILD`].
+    /// The build of fxc that compiled it. See [`BUILD`].
     pub build: String,
     /// The architecture and system.
     pub platform: String,
-    /// The features that the processor must have.
+    /// The processor features that it requires.
     pub features: Vec<String>,
-    /// How the code was made.
+    /// The options that it was compiled with.
     pub options: CodeOptions,
     /// The values of symbolic sizes.
     pub sizes: Vec<(String, i64)>,
-    /// The inputs, for people.
+    /// The input types, for messages.
     pub inputs: Vec<String>,
-    /// Kernels, and contractions.
+    /// The numbers of kernels and contractions.
     pub steps: [usize; 2],
     /// Bytes of intermediate values.
     pub arena: usize,
 }
 
-/// Options that results depend on.
+/// Options that affect results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CodeOptions {
-    /// No algorithm takes the place of another that rounds differently.
+    /// Whether algorithms that round differently are excluded.
     pub exact: bool,
-    /// Rewrites may change rounding.
+    /// Whether rewrites may change rounding.
     pub fast_math: bool,
-    /// Passes that did not run.
+    /// Disabled passes.
     pub skipped: Vec<String>,
 }
 
-/// A weight's place.
+/// The location of a weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WeightRecord {
     /// Its path in the module.
     pub name: String,
-    /// What the module has it as: `parameter`, `buffer` or `constant`.
+    /// What the weight is in the module: `parameter`, `buffer` or `constant`.
     #[serde(default)]
     pub kind: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
-    /// The first byte in the file.
+    /// Offset in the file.
     pub at: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Manifest {
-    /// Reads a manifest. Entries that this version does not know are left alone.
+    /// Reads a manifest. Unknown entries are ignored.
     pub(crate) fn from_json(text: &str) -> Result<Manifest, String> {
         let json = Json::parse(text)?;
         let native = json.get("native").and_then(Json::as_list).unwrap_or_default();
@@ -101,7 +101,7 @@ fn required_text(json: &Json, key: &str) -> Result<String, String> {
     text.map(String::from).ok_or_else(|| format!("`{key}` is missing"))
 }
 
-/// The texts of a list, if the key has one.
+/// The strings of a list; empty if the key is missing.
 fn texts(json: &Json, key: &str) -> Vec<String> {
     let items = json.get(key).and_then(Json::as_list).unwrap_or_default();
     items.iter().filter_map(Json::as_str).map(String::from).collect()
@@ -129,7 +129,7 @@ impl CodeOptions {
     }
 }
 
-/// The architecture and system that code runs on.
+/// The architecture and system of this process.
 fn platform() -> String {
     let abi = if cfg!(windows) { "windows" } else { "sysv" };
     format!("{}-{}-{abi}", std::env::consts::ARCH, std::env::consts::OS)
@@ -158,7 +158,7 @@ impl NativeEntry {
         })
     }
 
-    /// Of this build and this platform, for processors with the features of `target`.
+    /// The entry for code of this build and platform, for processors with the features of `target`.
     pub(crate) fn new(target: Target, options: CodeOptions) -> NativeEntry {
         NativeEntry {
             build: BUILD.into(),
@@ -169,19 +169,20 @@ impl NativeEntry {
         }
     }
 
-    /// Whether this build of fxc made it: then it can be read, if not run.
+    /// Whether this build of fxc compiled it. Otherwise it cannot be decoded.
     pub(crate) fn is_of_this_build(&self) -> bool {
         self.build == BUILD && self.platform == platform()
     }
 
-    /// Its features as a target; `None` if this version does not know one.
+    /// The required features; `None` if this version does not know one of them.
     pub(crate) fn target(&self) -> Option<Target> {
         let known = |name: &String| Feature::ALL.iter().copied().find(|f| f.name() == name);
         let features: Option<Vec<Feature>> = self.features.iter().map(known).collect();
         Some(features?.into_iter().fold(Target::default(), Target::with))
     }
 
-    /// Why the part cannot run in this process on a processor with the features of `host`; `None` if it can.
+    /// The reason why the part cannot run in this process on a processor with the features of `host`, if there is
+    /// one.
     pub(crate) fn why_unfit(&self, host: Target) -> Option<String> {
         if self.build != BUILD {
             return Some(format!("it was compiled by fxc {}, but this is {BUILD}", self.build));

@@ -11,13 +11,14 @@
 //!                     └ data          packed weights and folded constants, mapped
 //! ```
 //!
-//! The portable part is the model as it was given: any version of fxc that knows the format reads it and compiles it anew. A native part is
-//! a [`Program`](crate::program::Program) for inputs of one combination of types, with all that an
-//! [`Executable`](crate::runtime::Executable) makes before it runs. It fits the version of fxc that made it, and processors with
-//! the features that it names. Threads are not part of it.
+//! The portable part is the model as it was given. Any version of fxc that knows the format can read it and compile
+//! it again. A native part is a [`Program`](crate::program::Program) for one combination of input types, with
+//! everything that an [`Executable`](crate::runtime::Executable) prepares before it runs. It requires the version of
+//! fxc that compiled it and the processor features that it names. It does not depend on the number of threads.
 //!
-//! Loading a native part reads no graph and runs no pass. Weights are mapped: pages that runs do not read are not read, and
-//! processes share them. What a file says is checked before it is believed, but for its machine code: docs/security.md.
+//! Loading a native part reads no graph and runs no pass. Weights are mapped: only the pages that a run uses are
+//! read, and processes share them. Everything in a file except its machine code is checked before use:
+//! docs/security.md.
 
 mod check;
 mod container;
@@ -40,11 +41,12 @@ pub(crate) use write::{NativeWriter, PartSource, WriteError};
 use crate::diag::{Code, Diagnostic};
 use std::path::Path;
 
-/// This version of fxc as native parts name it: its number, and a digest of the sources that decide what is in such a part.
+/// The build of fxc that native parts record: its version, and a digest of the sources that determine the content of
+/// a part.
 pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FXC_DIGEST"));
 
-/// The extension of compiled files. A file with it that is not a compiled model is refused, and so is a compiled model
-/// without it: machine code must not be loaded by accident.
+/// The extension of compiled models. A file with this extension must be a compiled model, and a compiled model must
+/// have this extension: machine code must not be loaded by accident.
 const COMPILED_ENDING: &str = "fxc";
 
 /// Whether a path has the extension of compiled models.
@@ -52,13 +54,13 @@ pub fn has_compiled_ending(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == COMPILED_ENDING)
 }
 
-/// The bytes that stand for the types of inputs in keys.
+/// The bytes that represent the input types in keys.
 #[cfg(feature = "compiler")]
 pub(crate) fn key_bytes(types: &[crate::types::Type]) -> Option<Vec<u8>> {
     encode::to_bytes(types).ok()
 }
 
-/// Opens a compiled model's file and reads its manifest.
+/// Opens a compiled model and reads its manifest.
 pub(crate) fn open_compiled(path: &Path) -> Result<(Container, Manifest), Diagnostic> {
     let container = Container::open(path)?;
     check_ending(path)?;
@@ -69,7 +71,7 @@ pub(crate) fn open_compiled(path: &Path) -> Result<(Container, Manifest), Diagno
     Ok((container, manifest))
 }
 
-/// Checks the extension: a compiled model contains code, so it is only loaded from a file whose name says so.
+/// Checks the extension: a compiled model contains code, so its name must say so.
 fn check_ending(path: &Path) -> Result<(), Diagnostic> {
     if has_compiled_ending(path) {
         return Ok(());
@@ -83,7 +85,7 @@ fn check_ending(path: &Path) -> Result<(), Diagnostic> {
     Err(d.help("if you trust the file as you would a program, rename it to have this extension"))
 }
 
-/// The finding that a file is not what its format prescribes.
+/// The error for a file that violates its format.
 pub(crate) fn damaged(name: &str, problem: impl std::fmt::Display) -> Diagnostic {
     let title = format!("`{name}` is damaged: {problem}");
     Diagnostic::new(Code::E0409, title).help("recompile the model: `fxc compile MODEL -o FILE.fxc`")

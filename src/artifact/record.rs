@@ -1,17 +1,17 @@
-//! What sections of native parts hold.
+//! The content of the sections of native parts.
 
 use crate::code::HostCall;
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
 
-/// What a program section holds.
+/// The content of a program section.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ProgramRecord<P> {
     pub(super) program: P,
-    /// The program's tensors, in its order.
+    /// The program's tensors, in program order.
     pub(super) tensors: Vec<TensorRecord>,
     pub(super) functions: Vec<FunctionRecord>,
-    /// The function of each kernel: of the program, then of those that its steps run.
+    /// The function of each kernel: first the program's kernels, then those of the programs that its steps run.
     pub(super) kernels: Vec<u32>,
     pub(super) packs: Vec<PackRecord>,
 }
@@ -20,16 +20,16 @@ pub(super) struct ProgramRecord<P> {
 pub(super) struct TensorRecord {
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
-    /// The first byte in the file; `None` for a weight of which steps read packed forms alone.
+    /// Offset in the file; `None` for a weight that steps read only in packed form.
     pub(super) at: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct FunctionRecord {
-    /// Where its code is in the code section, and how long it is.
+    /// The location of its code in the code section, and the length.
     pub(super) code: (usize, usize),
     pub(super) calls: Vec<HostCall>,
-    /// Where the constants are that it reads.
+    /// The location of the constants that it reads.
     pub(super) constants: (usize, usize),
     pub(super) width: usize,
     pub(super) scratch: usize,
@@ -39,10 +39,10 @@ pub(super) struct FunctionRecord {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct PackRecord {
-    /// Which of the tensors is packed, and from which byte on.
+    /// The tensor that is packed, and the offset at which the packed part begins.
     pub(super) tensor: usize,
     pub(super) at: usize,
-    /// Names the form.
+    /// Identifies the packed form.
     pub(super) key: Vec<usize>,
     pub(super) place: (u64, u64),
 }

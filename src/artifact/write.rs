@@ -1,4 +1,4 @@
-//! Native parts written: an executable's program, code and packed weights.
+//! Writes native parts: the program, code and packed weights of an executable.
 
 use super::encode::to_bytes;
 use super::record::{FunctionRecord, PackRecord, ProgramRecord, TensorRecord};
@@ -13,14 +13,14 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-/// Packed weights from this size on begin at pages of their own.
+/// Packed weights of at least this size begin at a page boundary.
 const PAGED: usize = 64 << 10;
 
-/// Why a part is not written.
+/// The reason why a part was not written.
 pub(crate) enum WriteError {
     /// The file cannot be written.
     Io(io::Error),
-    /// There is no form for it in a file; says of what.
+    /// This part cannot be stored in a file.
     NoForm(String),
 }
 
@@ -30,20 +30,21 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// Writes weights and native parts. What several parts have in common is written once.
+/// Writes weights and native parts. Data that several parts share is written once.
 #[derive(Default)]
 pub(crate) struct NativeWriter {
-    /// Where elements are that were written.
+    /// The offsets of tensors that have been written.
     tensors: HashMap<BytesId, u64>,
-    /// Names of bytes hold while their tensors live.
+    /// Keeps tensors alive, because the ids of their bytes are valid only as long as they live.
     held: Vec<Tensor>,
-    /// Where packed weights are, by their address, which holds while they live.
+    /// The offsets of packed weights, by address. The weights are kept alive, because an address is valid only as
+    /// long as they live.
     packs: HashMap<usize, (Arc<AlignedBytes>, u64)>,
     parts: u32,
 }
 
 impl NativeWriter {
-    /// Writes the section of weights.
+    /// Writes the weights section.
     pub(crate) fn write_weights<'a>(
         &mut self,
         file: &mut ContainerWriter,
@@ -77,7 +78,7 @@ impl NativeWriter {
         Ok(offset)
     }
 
-    /// Writes a native part for inputs of these types.
+    /// Writes a native part for these input types.
     pub(crate) fn write_part(
         &mut self,
         file: &mut ContainerWriter,
@@ -124,7 +125,7 @@ impl NativeWriter {
 
     fn write_packs(&mut self, file: &mut ContainerWriter, source: &PartSource) -> Result<Vec<PackRecord>, WriteError> {
         let tensors = source.program.tensors().into_iter().enumerate();
-        // The first of equal ones.
+        // Use the first of equal constants.
         let mut places: HashMap<BytesId, usize> = HashMap::new();
         for (i, t) in tensors {
             places.entry(t.life().bytes_id().clone()).or_insert(i);
@@ -151,13 +152,13 @@ impl NativeWriter {
                 place: (offset, pack.bytes.bytes().len() as u64),
             });
         }
-        // In the order of the program, whatever the addresses were.
+        // Sort into program order, which does not depend on addresses.
         records.sort_by(|a, b| (a.tensor, a.at, &a.key).cmp(&(b.tensor, b.at, &b.key)));
         Ok(records)
     }
 }
 
-/// The tensors of an executable, by their numbers, of which runs read packed forms alone.
+/// The indices of the executable's tensors that runs read only in packed form.
 fn unread_tensors(executable: &Executable) -> HashSet<usize> {
     let packed: HashSet<&BytesId> = executable.packed_constants().iter().map(|p| &p.constant).collect();
     let buffers = executable.program().buffers.iter().enumerate();
@@ -165,24 +166,25 @@ fn unread_tensors(executable: &Executable) -> HashSet<usize> {
         BufferPlace::Constant(t) => Some((BufferId(i), t)),
         _ => None,
     });
-    // Constants come first among a program's tensors.
+    // A program's constants come first among its tensors.
     let unread = constants
         .enumerate()
         .filter(|(_, (b, t))| !executable.reads(*b) && packed.contains(t.life().bytes_id()));
     unread.map(|(i, _)| i).collect()
 }
 
-/// What a native part is written from. It does not refer to the executable, so that another thread can write it while calls run.
+/// The source of a native part. It does not refer to the executable, so that another thread can write it while calls
+/// run.
 pub(crate) struct PartSource {
     program: Program,
-    /// The tensors, by their numbers, of which runs read packed forms alone.
+    /// The indices of tensors that runs read only in packed form.
     unread: HashSet<usize>,
     packs: Vec<Pack>,
     code: CodeLayout,
 }
 
 impl PartSource {
-    /// The part of an executable whose code has been kept as images.
+    /// Creates the source from an executable whose code images were kept.
     pub(crate) fn of_executable(executable: &Executable) -> Result<PartSource, WriteError> {
         Ok(PartSource {
             code: CodeLayout::of_executable(executable)?,
@@ -192,7 +194,7 @@ impl PartSource {
         })
     }
 
-    /// The bytes of weights and constants that it takes in a file, at most.
+    /// An upper bound of the bytes that weights and constants need in a file.
     pub(crate) fn data_bytes(&self) -> usize {
         let tensors = self.program.tensors().into_iter().enumerate();
         let read = tensors.filter(|(i, _)| !self.unread.contains(i));
@@ -206,7 +208,7 @@ impl PartSource {
     }
 }
 
-/// The functions of an executable and of those that it runs.
+/// The functions of an executable and of the executables that it runs.
 struct CodeLayout {
     functions: Vec<Arc<KernelFunction>>,
     kernels: Vec<u32>,

@@ -18,7 +18,8 @@ pub(super) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Makes models that are loaded from now on use the cache. Options that show what passes do need the passes to run.
+    /// Enables the cache for models that are loaded from now on, unless options that show the passes require them to
+    /// run.
     pub(super) fn apply(&self, app: &mut App, model: &ModelArgs) {
         if self.no_cache || model.shows_passes() {
             return;
@@ -81,7 +82,7 @@ fn clear(app: &mut App, cache: &Cache) -> Outcome {
     Ok(())
 }
 
-/// An entry with what it says of itself.
+/// An entry with its description.
 struct Described {
     file: CacheFile,
     /// The model and its inputs; `None` if the entry cannot be read.
@@ -102,7 +103,7 @@ impl Described {
     }
 }
 
-/// The entries, the one that was used last first.
+/// The entries, most recently used first.
 fn described(cache: &Cache) -> Vec<Described> {
     cache.entries().into_iter().rev().map(Described::of).collect()
 }

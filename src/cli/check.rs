@@ -94,11 +94,11 @@ fn check_file(app: &mut App, path: &str, inputs: &InputArgs) -> Outcome {
     Ok(())
 }
 
-/// Describes how many nodes of a checked module have types, and what the others lack.
+/// Describes how many nodes of a checked module have types, and why the others do not.
 fn describe_types(m: &GraphModule) -> String {
     let (graphs, all) = (m.graphs.len(), m.graphs.values().map(|g| g.len()).sum::<usize>());
     let typed = |n: &Node| !matches!(n.meta.ty, None | Some(Val::Unknown));
-    // A result has the types of its parts.
+    // An output has a type if all its inputs have.
     let known = m.graphs.values().flat_map(|g| {
         let known = |n: &NodeId| match g[*n].op() {
             Opcode::Output => g[*n].inputs().into_iter().all(|i| typed(&g[i])),

@@ -1,4 +1,4 @@
-//! `fxc compile`: compiles a model and reports in a few lines what was done.
+//! `fxc compile`: compiles a model and prints a short report.
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::{ModelArgs, SizeList, parse_sizes};
@@ -134,7 +134,7 @@ fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: O
     Ok(graph::print(&m))
 }
 
-/// Reports what was done, in a few lines.
+/// Prints a short report.
 fn print_report(
     app: &App,
     args: &Args,

@@ -1,6 +1,6 @@
-//! The functions of this program that compiled code calls by name: for groups of elements those of
-//! [`math::functions`](crate::math::functions); for single elements those of [`scalar::math`](crate::scalar::math) that have no
-//! vector code, so that compiled and interpreted results are the same.
+//! The functions that compiled code calls by name: for groups of elements those of
+//! [`math::functions`](crate::math::functions); for single elements those of [`scalar::math`](crate::scalar::math)
+//! that have no vector code. The interpreter uses the same functions, so results are equal.
 
 use crate::math::functions::{LANE_OPS, LaneOp, lane_function};
 use crate::scalar::Binary;
@@ -9,13 +9,13 @@ use crate::target::Target;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A function with C's calling convention. All its operands and its result have one type, which the name ends with; one for groups
-/// is a [`LaneFn`](crate::math::functions::LaneFn).
+/// A function with the C calling convention. All operands and the result have one type, which is the suffix of the
+/// name. A function on groups is a [`LaneFn`](crate::math::functions::LaneFn).
 #[derive(Clone, Debug)]
 pub(crate) struct HostFunction {
     /// The symbol: `fxc_Fmod_f32`, `fxc_Tan_f32_lanes`.
     pub symbol: String,
-    /// Where it is in this process.
+    /// The address in this process.
     pub address: usize,
 }
 
@@ -57,17 +57,17 @@ fn function(symbol: &str, address: *const ()) -> HostFunction {
     }
 }
 
-/// All of them. A place in this list is not part of any format: files name the symbols.
+/// All host functions. Files refer to them by symbol, so their order is not part of any format.
 pub(crate) fn host_functions() -> &'static [HostFunction] {
     &host_function_table().0
 }
 
-/// The place in [`host_functions`] of the symbol.
+/// The index of a symbol in [`host_functions`].
 pub(crate) fn host_function(symbol: &str) -> Option<usize> {
     host_function_table().1.get(symbol).copied()
 }
 
-/// The symbol of an operation on groups of f64 elements if `wide`, else of f32 elements.
+/// The symbol of an operation on groups of elements: f64 if `wide`, else f32.
 pub(crate) fn lane_symbol(op: LaneOp, wide: bool) -> String {
     let name = match op {
         LaneOp::Unary(op) => format!("{op:?}"),

@@ -1,5 +1,5 @@
-//! Machine code that is not where it runs yet: bytes that can stand at any address but for calls of this program's functions, which it
-//! names.
+//! Relocatable machine code: it can be placed at any address once the addresses of the host functions that it calls
+//! are filled in.
 
 use super::{FunctionInfo, KernelFunction, host_function, host_functions};
 use memmap2::{Mmap, MmapMut};
@@ -8,60 +8,62 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A function's final code, before it has an address.
+/// The final code of a function, without an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CodeImage {
     /// The code.
     pub bytes: Vec<u8>,
-    /// What it calls.
+    /// The calls of host functions.
     pub calls: Vec<HostCall>,
 }
 
-/// A place in code that is to hold the address of one of the [`host_functions`].
+/// A place in the code where the address of one of the [`host_functions`] belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostCall {
-    /// The first of eight bytes.
+    /// Offset of the first of eight bytes.
     pub at: u32,
     /// The function.
     pub symbol: String,
 }
 
-/// Bytes of an address in code.
+/// The size of an address in code, in bytes.
 const ADDRESS: usize = size_of::<u64>();
 
-/// A function that code holds.
+/// A function within a block of code.
 pub(crate) struct LoadedFunction {
-    /// Where in the code.
+    /// The range of its code.
     pub code: Range<usize>,
-    /// What it calls; places are counted from the first byte of the function.
+    /// The calls of host functions, with offsets from the start of the function.
     pub calls: Vec<HostCall>,
-    /// What else is known of it.
+    /// The function's properties.
     pub info: FunctionInfo,
 }
 
-/// Puts code into executable memory of this process.
+/// Copies code into executable memory of this process.
 ///
 /// # Safety
-/// Each function is code with the convention of compiled kernels for this processor, which [`CodeImage`]s of this version of fxc held.
+/// Each function follows the calling convention of compiled kernels, is for this processor, and comes from
+/// [`CodeImage`]s of this version of fxc.
 pub(crate) unsafe fn load_functions(
     code: &[u8],
     functions: Vec<LoadedFunction>,
 ) -> Result<Vec<Arc<KernelFunction>>, String> {
     let memory = Arc::new(place_code(code, &functions)?);
     let into_function = |f: LoadedFunction| {
-        // SAFETY: the part was found to be within the code, and by the caller's promise it is a kernel's function.
+        // SAFETY: the range was checked to be within the code, and the caller guarantees that it is the function of a
+        // kernel.
         let entry = unsafe { memory.as_ptr().add(f.code.start) };
         let memory: Arc<dyn Any + Send + Sync> = memory.clone();
-        // SAFETY: the caller's promise; `memory` holds the code.
+        // SAFETY: guaranteed by the caller; `memory` holds the code.
         Arc::new(unsafe { KernelFunction::new(entry, memory, f.info) })
     };
     Ok(functions.into_iter().map(into_function).collect())
 }
 
-/// A copy of the code with the addresses that it needs, which can run and not be written.
+/// Copies the code, fills in the addresses, and makes the copy executable and read-only.
 fn place_code(code: &[u8], functions: &[LoadedFunction]) -> Result<Mmap, String> {
     if !cfg!(target_arch = "x86_64") {
-        // Other processors need their instruction cache told.
+        // Other processors require an instruction cache flush.
         return Err("code can only be loaded on x86-64".into());
     }
     let mut memory = MmapMut::map_anon(code.len().max(1)).map_err(|e| e.to_string())?;

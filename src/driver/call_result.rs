@@ -1,21 +1,22 @@
-//! What calls give: the model's result, and what was written.
+//! Results of calls: the model's result, and the new values of buffers and inputs.
 
 use super::inputs::bind::Value;
 use crate::graph::{GraphModule, Mutation};
 use crate::tensor::Tensor;
 use crate::types::Val;
 
-/// What a call gives.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub struct CallResult {
     /// The model's result.
     pub result: Value,
-    /// The buffers and inputs that the call changed, with their new values.
+    /// The buffers and inputs that the call mutated, with their new values.
     pub written: Vec<(Mutation, Tensor)>,
 }
 
 impl CallResult {
-    /// The result in memory that outlives the call's inputs, and is not the model's: executables see to that, interpreters do not.
+    /// The result in memory that outlives the inputs and is not shared with the model. Executables guarantee this;
+    /// the interpreter does not.
     pub(super) fn detach(self, is_compiled: bool) -> CallResult {
         let written = self.written.into_iter().map(|(m, t)| (m, t.detach()));
         CallResult {
@@ -34,7 +35,8 @@ pub(super) fn returns_tuple(module: &GraphModule) -> bool {
     output.is_some_and(|o| matches!(o.args().first(), Some(Val::Tuple(_))))
 }
 
-/// The leading results that are new values of buffers and inputs, and the others: a tuple, or the one that the graph returns.
+/// Splits the results into the leading new values of buffers and inputs, and the model's result: a tuple, or a single
+/// value.
 pub(super) fn split_results(module: &GraphModule, result: Value, is_tuple: bool) -> CallResult {
     let mutations = module.entry().map_or(&[][..], |g| &g.mutations);
     match result {

@@ -1,4 +1,4 @@
-//! Where code for a model may be that was compiled before.
+//! Sources of code that was compiled earlier.
 
 use super::cache::CachedModel;
 use super::compiled_file::CompiledFile;
@@ -12,11 +12,11 @@ use crate::source::Sources;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// The source of a model's code, if some may have been compiled before.
+/// A source of code for a model.
 pub enum CodeSource {
-    /// A compiled model, whose code the user asked for.
+    /// A compiled model that the user loaded.
     File(Arc<CompiledFile>),
-    /// The cache. Whether it has code makes no difference but to time.
+    /// The cache. It affects only the duration of calls.
     Cache(Box<CachedModel>),
 }
 
@@ -29,8 +29,8 @@ impl CodeSource {
         }
     }
 
-    /// The executable for inputs of these types, and the module that determines how inputs and results are converted. `None` if the
-    /// model must be compiled.
+    /// The executable for these input types, and the module that determines how inputs and results are converted.
+    /// `None` if the model must be compiled.
     pub(super) fn load_ready(
         &self,
         session: &mut Session,
@@ -44,7 +44,7 @@ impl CodeSource {
         }
     }
 
-    /// Tells the cache of code that was compiled for inputs of these types.
+    /// Stores code that was compiled for these input types in the cache.
     pub(super) fn keep(&self, session: &mut Session, executable: Option<&Executable>, key: (&[Type], &PassOptions)) {
         if let (CodeSource::Cache(model), Some(executable)) = (self, executable) {
             model.keep(session, executable, key);

@@ -1,4 +1,4 @@
-//! A model all the way, or as far as is wanted, with the texts of the stages on the way.
+//! Runs all stages on a model, or the first ones, and collects their texts.
 
 use super::code_source::CodeSource;
 use super::declared::input_types;
@@ -15,25 +15,25 @@ use crate::program::Program;
 use crate::types::Type;
 use std::sync::Arc;
 
-/// What to make of a model.
+/// What to compile, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The types of the inputs, if inputs are given; else the declared types with `dims` put in.
+    /// The input types, if inputs are given; else the declared types with the sizes of `dims`.
     pub inputs: Option<Vec<Type>>,
     /// Values of the symbolic sizes.
     pub dims: Dims,
-    /// Threads to compile for; 0 is one per processor.
+    /// The number of threads; 0 means one per processor.
     pub threads: usize,
-    /// How to optimise.
+    /// The options of the passes.
     pub passes: pass::PassOptions,
-    /// Texts to keep.
+    /// The texts to collect.
     pub artifacts: Vec<Artifact>,
-    /// The last stage to run; later ones run only as far as the artifacts need them.
+    /// The last stage to run. Later stages run only if requested artifacts need them.
     pub until: Option<Stage>,
 }
 
 impl Request {
-    /// The last stage whose text is wanted.
+    /// The last stage whose text is requested.
     fn last_wanted_stage(&self) -> Option<Stage> {
         self.artifacts.iter().map(|a| a.stage()).max()
     }
@@ -46,23 +46,23 @@ impl Request {
     }
 }
 
-/// What was made.
+/// The result of a compilation.
 pub struct Compilation {
-    /// The module as the last graph stage left it.
+    /// The module after the last stage that changes graphs.
     pub module: GraphModule,
-    /// How many nodes the entry graph had at first, and has now.
+    /// The number of nodes of the entry graph before and after the passes.
     pub nodes: (usize, usize),
-    /// What the passes did, if they ran.
+    /// The report of the passes, if they ran.
     pub report: Option<pass::PassReport>,
-    /// What was lowered, if that was the last stage and there was something to lower.
+    /// The program, if lowering was the last stage and the graph can be compiled.
     pub program: Option<Program>,
-    /// What runs, if it was asked for: always, also where sizes depend on values.
+    /// The runnable model, if it was requested. Models with data-dependent sizes have one too.
     pub ready: Option<Ready>,
-    /// The texts asked for, in the order asked.
+    /// The requested texts, in the order of the request.
     pub texts: Vec<(Artifact, String)>,
 }
 
-/// What is said where compiled code is wanted of a graph that has none.
+/// The error for a request of compiled code for a graph that cannot be compiled.
 pub fn nothing_compiled() -> Diagnostic {
     Diagnostic::new(Code::E0601, "no part of the graph can be compiled")
         .note("operations with data-dependent sizes run in the interpreter")
@@ -82,7 +82,7 @@ impl Compilation {
         }
     }
 
-    /// Runs what was compiled. New values of buffers and inputs lead the result, see
+    /// Runs the compiled model. The new values of buffers and inputs are the leading results: see
     /// [`user_result`](super::run::user_result).
     pub fn run(&mut self, bound: &BoundInputs) -> Result<Value, Diagnostic> {
         match &mut self.ready {
@@ -92,8 +92,8 @@ impl Compilation {
     }
 }
 
-/// Runs the stages on a loaded model. The result can always run: where sizes depend on values, the operations before these are
-/// compiled and the others are interpreted, with the warning [`Code::L0003`].
+/// Runs the stages on a loaded model. The result can always run: if sizes depend on values, the operations before the
+/// first such size are compiled and the others are interpreted, with the warning [`Code::L0003`].
 pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> Staged<Compilation> {
     let last_text = request.last_wanted_stage();
     let until = request.last_stage();
@@ -132,10 +132,10 @@ pub fn compile(session: &mut Session, model: LoadedModel, request: &Request) -> 
 struct StageRun<'a> {
     session: &'a mut Session,
     request: &'a Request,
-    /// The last stage whose text is wanted.
+    /// The last stage whose text is requested.
     wanted: Option<Stage>,
     texts: ArtifactTexts<'a>,
-    /// Where compiled code is kept.
+    /// The cache for compiled code.
     code: Option<Arc<CodeSource>>,
     /// The number of diagnostics before the first stage.
     reported: usize,
@@ -198,7 +198,7 @@ impl StageRun<'_> {
     }
 }
 
-/// What a compiled model holds already of what is asked for.
+/// Answers the request from code that was compiled earlier, if possible.
 fn compiled_before(
     session: &mut Session,
     code: &CodeSource,

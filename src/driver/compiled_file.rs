@@ -1,4 +1,4 @@
-//! Models from compiled files: the inputs are read at once, code when a call needs it for its types, graphs only if
+//! Compiled files: their inputs are read when a file is opened, code when a call needs it, and graphs only if
 //! necessary.
 
 use super::code_source::CodeSource;
@@ -25,15 +25,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A compiled model's file whose header, table and manifest have been read.
+/// A compiled model's file. Its header, table and manifest have been read.
 pub struct CompiledFile {
     container: Container,
     manifest: Manifest,
 }
 
-/// A section of a file: its name, the native part that it belongs to, and its size in bytes.
+/// A section of a file.
 pub struct SectionInfo {
-    /// The name of its contents.
+    /// The name of its kind.
     pub name: &'static str,
     /// Whether it belongs to a native part.
     pub of_part: bool,
@@ -124,7 +124,7 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// The model with its inputs only: see [`LoadedModel::code`].
+    /// The model with only its inputs: see [`LoadedModel::code`].
     pub(super) fn to_model(self: &Arc<CompiledFile>, sources: &mut Sources) -> Result<LoadedModel, Diagnostics> {
         Ok(LoadedModel {
             code: Some(Arc::new(CodeSource::File(self.clone()))),
@@ -147,7 +147,7 @@ impl CompiledFile {
         Ok(module)
     }
 
-    /// Gives a module what the manifest says of it.
+    /// Adds what the manifest records to a module.
     fn describe_module(&self, module: &mut GraphModule) {
         module.name.clone_from(&self.manifest.name);
         module.call_spec = self.manifest.call.as_ref().map(|c| CallSpec {
@@ -186,7 +186,7 @@ impl CompiledFile {
         (Some(model), findings)
     }
 
-    /// [`CompiledFile::read_graph`] for a model whose inputs only have been read.
+    /// [`CompiledFile::read_graph`] for a model of which only the inputs have been read.
     pub fn read_module(&self, sources: &mut Sources) -> Result<GraphModule, Diagnostics> {
         match self.read_graph(sources, &LoadOptions::default()) {
             (Some(model), findings) if !findings.has_errors() => Ok(model.module),
@@ -214,8 +214,8 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// Returns the executable for inputs of these types, and the module that determines how inputs and results are
-    /// converted, if some of the file's code fits. Otherwise reports that none does, and the model must be compiled
+    /// Returns the executable for these input types, and the module that determines how inputs and results are
+    /// converted. If no code in the file fits, reports that and returns `None`; the model must then be compiled
     /// again.
     pub(super) fn load_ready(
         &self,
@@ -230,7 +230,7 @@ impl CompiledFile {
         }
     }
 
-    /// [`CompiledFile::load_ready`] that says why no code fits.
+    /// [`CompiledFile::load_ready`] that returns the reason why no code fits.
     pub(super) fn load_fitting(
         &self,
         session: &mut Session,
@@ -256,7 +256,8 @@ impl CompiledFile {
         self.container.find(SectionKind::Graph, 0).is_some()
     }
 
-    /// Reports why the file's code is not used: as a note, or as an error if the session must not compile, or cannot.
+    /// Reports why the file's code is not used: as an error if the session must not compile or the file has no
+    /// graphs, else as a note.
     fn refuse_or_note(&self, session: &mut Session, reason: String) -> Staged<()> {
         let name = self.container.name();
         if session.no_fallback || !self.has_graph() {
@@ -271,7 +272,7 @@ impl CompiledFile {
         Ok(())
     }
 
-    /// The part for inputs of these types that uses most features of the processor, or why there is none.
+    /// The part for these input types that uses the most processor features, or the reason why there is none.
     fn find_part(
         &self,
         types: &[Type],
@@ -285,7 +286,7 @@ impl CompiledFile {
         let host = session.target.unwrap_or_else(Target::native);
         let mut best: Option<(usize, u32)> = None;
         let mut reason = None;
-        // Parts of another build may have keys that this build cannot read.
+        // This build may be unable to read the keys of parts that another build wrote.
         for (i, entry) in self.manifest.native.iter().enumerate() {
             if let Some(unfit) = entry.why_unfit(host) {
                 reason.get_or_insert(unfit);
@@ -326,7 +327,7 @@ impl CompiledFile {
         let options = runtime::ExecutableOptions {
             pool: session.thread_pool(thread_count(threads)),
             library: Arc::new(library),
-            // Replaced by the file's code.
+            // The code in the file replaces this.
             compiler: Arc::new(crate::codegen::Jit::default()),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
@@ -345,12 +346,12 @@ impl CompiledFile {
     }
 }
 
-/// The name of this build of fxc in files.
+/// The name of this build of fxc, as files record it.
 pub fn build_name() -> &'static str {
     BUILD
 }
 
-/// The module of an executable that was loaded: with the buffers that runs change.
+/// The module for a loaded executable: it has the buffers that runs update.
 fn with_state(mut module: GraphModule, program: &Program) -> GraphModule {
     for input in &program.inputs {
         if let Some(state) = &input.state {

@@ -1,4 +1,4 @@
-//! Calls of a function on tensors alone, as in a loop: nothing is looked up by name or checked again.
+//! The fast path for calls of a function with tensors only: no lookup by name, no repeated checks.
 
 use super::call_result::{CallResult, returns_tuple, split_results};
 use super::function::{Function, Version};

@@ -1,4 +1,4 @@
-//! A model to be called again and again, at any sizes.
+//! A model that can be called repeatedly, with any sizes.
 
 use super::call_result::{CallResult, returns_tuple, split_results};
 use super::code_source::CodeSource;
@@ -20,66 +20,65 @@ use crate::types::{TensorType, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many combinations of sizes stay compiled; the one that was called least recently goes.
+/// The maximum number of compiled size combinations. The least recently used one is dropped.
 const KEPT: usize = 16;
 
-/// A model with the code for the sizes it was called with.
+/// A model with code for the sizes that it was called with.
 ///
-/// The passes run once, on symbolic sizes. Sizes become constants of the plans, which is what loops and memory are best made for; so
-/// the first call with new sizes lowers for them, and later calls find that again. Folded and packed weights, and the code of
-/// kernels that differ only in how far their outer loop goes, are shared by all sizes: another batch size costs
-/// milliseconds. Buffers that calls
-/// change (the statistics of a batch normalisation in training, a cache of keys) keep their values from call to call, also
-/// from one size to another. Ranges and equations of sizes are checked when inputs are bound
-/// ([`bind::bind`](super::inputs::bind::bind_inputs)).
+/// The passes run once, on symbolic sizes. Lowering replaces sizes by constants, which is best for loops and memory
+/// plans. The first call with new sizes lowers for them, and later calls reuse the result. All sizes share folded and
+/// packed weights, and the code of kernels that differ only in the extent of their outer loop, so another batch size
+/// costs milliseconds. Buffers that calls update (the statistics of a batch normalisation in training, a key cache)
+/// keep their values from call to call, also across sizes. Ranges and equations of sizes are checked when inputs are
+/// bound ([`bind::bind`](super::inputs::bind::bind_inputs)).
 ///
-/// Where sizes depend on values (`nonzero`, `item`), the operations before these are compiled and the others interpreted;
-/// this is reported once ([`Code::L0003`](crate::diag::Code)).
+/// If sizes depend on values (`nonzero`, `item`), the operations before the first such size are compiled and the
+/// others are interpreted. This is reported once ([`Code::L0003`](crate::diag::Code)).
 pub struct Function {
     name: String,
     module: GraphModule,
-    /// Where versions may be that were compiled before.
+    /// The source of code that was compiled earlier.
     code: Option<Arc<CodeSource>>,
-    /// Whether the module has all of the model, and not its inputs alone.
+    /// Whether the module is complete. Otherwise it has only the inputs.
     whole: bool,
     request: Request,
     pub(super) state: BufferState,
-    /// Attributes whose values [`Function::set_state`] has replaced in the module, as they were.
+    /// The original values of the attributes that [`Function::set_state`] has replaced in the module.
     replaced: HashMap<Arc<str>, Option<Attribute>>,
     general: SymbolicModule,
-    /// The one called last is at the end.
+    /// The compiled versions. The most recently used one is last.
     pub(super) versions: Vec<Version>,
-    /// The version whose executable has the present state.
+    /// The id of the version whose executable has the current state.
     pub(super) state_of: Option<u64>,
-    /// How many versions were made.
+    /// The number of versions that were created.
     made: u64,
-    /// Whether compilations reported something.
+    /// Whether a compilation reported something.
     noted: bool,
 }
 
 /// The code for one combination of input types.
 pub(super) struct Version {
-    /// Tells versions of one function apart.
+    /// Identifies a version of a function.
     pub(super) id: u64,
     inputs: Vec<Type>,
-    /// How tensors become the executable's inputs, if the model takes only tensors and all of it is compiled.
+    /// How tensors map to the executable's inputs, if the model takes only tensors and is compiled as a whole.
     pub(super) direct: Option<DirectInputs>,
-    /// The optimised module, whose sizes are fixed.
+    /// The optimised module, with fixed sizes.
     pub(super) module: GraphModule,
     pub(super) ready: Ready,
 }
 
-/// The module as the passes leave it while sizes are symbols.
+/// The module after the passes, with symbolic sizes.
 enum SymbolicModule {
-    /// Not made yet.
+    /// It has not been computed.
     Later,
-    /// There are no symbols, or the passes need sizes.
+    /// There are no symbolic sizes, or the passes need fixed sizes.
     None,
     Made(Box<GraphModule>),
 }
 
 impl Function {
-    /// A function of a loaded model. Of `request`, the threads and the passes' options count.
+    /// Creates a function for a loaded model. Only the number of threads and the pass options of `request` are used.
     pub fn new(model: LoadedModel, request: Request) -> Function {
         Function {
             name: model.name,
@@ -102,23 +101,23 @@ impl Function {
         &self.module
     }
 
-    /// Whether the model was compiled before, and only its inputs were read: it was checked then.
+    /// Whether the model was compiled earlier, so that it has been checked, and only its inputs were read.
     pub fn is_compiled_before(&self) -> bool {
         !self.whole
     }
 
-    /// How many combinations of sizes are compiled.
+    /// The number of compiled size combinations.
     pub fn compiled_count(&self) -> usize {
         self.versions.len()
     }
 
-    /// The values of the buffers that calls have changed, by path.
+    /// The values of the buffers that calls have updated, by path.
     pub fn state(&self) -> &BufferState {
         &self.state
     }
 
-    /// Gives a buffer the value that the next call finds. Code holds the values of buffers that calls only read: with another value,
-    /// the next call compiles again.
+    /// Sets the value of a buffer for the next call. Buffers that calls only read are constants of the code, so a new
+    /// value makes the next call compile again.
     pub fn set_state(&mut self, path: &str, value: Tensor) {
         if !self.changes_buffer(path) {
             self.complete_module();
@@ -131,7 +130,7 @@ impl Function {
         self.state_of = None;
     }
 
-    /// Gives the buffers that calls have changed the values of `before`, or their first ones.
+    /// Sets the buffers that calls have updated to the values in `before`, or to their initial values.
     pub fn restore_state(&mut self, before: &BufferState) {
         for (path, value) in &mut self.state {
             let first = || self.module.attributes.get(path)?.value.clone();
@@ -142,14 +141,14 @@ impl Function {
         self.state_of = None;
     }
 
-    /// Whether calls are known to change the buffer, so that their code takes its value as an input.
+    /// Whether calls are known to update the buffer. Its value is then an input of the code.
     fn changes_buffer(&self, path: &str) -> bool {
         let graph = self.versions.last().and_then(|v| v.module.entry());
         graph.is_some_and(|g| g.writes_buffer(path))
     }
 
-    /// Reads the graphs of a compiled model, if that was not done. Of a file whose graphs cannot be read the module keeps the inputs: calls
-    /// that need more say what is wrong.
+    /// Reads the graphs of a compiled model, unless they have been read. If they cannot be read, the module keeps
+    /// only the inputs, and calls that need the graphs report the reason.
     fn complete_module(&mut self) {
         if let (false, Some(code)) = (self.whole, &self.code)
             && let Ok(module) = code.read_module(&mut Sources::new())
@@ -159,7 +158,7 @@ impl Function {
         }
     }
 
-    /// What the last call's version runs, if all of it is compiled.
+    /// The executable of the last call's version, if the model is compiled as a whole.
     pub(super) fn whole_executable(&self) -> Option<&Executable> {
         self.versions.last()?.ready.whole_executable()
     }
@@ -169,7 +168,7 @@ impl Function {
         self.versions.clear();
     }
 
-    /// Gives all buffers the values again that the model was read with.
+    /// Resets all buffers to the values in the model.
     pub fn reset(&mut self) {
         if !self.replaced.is_empty() {
             self.forget_code();
@@ -191,8 +190,7 @@ impl Function {
         });
     }
 
-    /// Compiles for the inputs of one call, unless this is done: a later call with the same sizes only runs. What goes wrong is
-    /// reported to the session.
+    /// Compiles for the inputs of one call, unless there is a version for them. Errors are reported to the session.
     pub fn prepare(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<()> {
         let index = self.versions.iter().position(|v| v.inputs == bound.types);
         let version = match index {
@@ -206,7 +204,7 @@ impl Function {
         Ok(())
     }
 
-    /// Calls the model; what goes wrong is reported to the session.
+    /// Calls the model. Errors are reported to the session.
     pub fn call(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<CallResult> {
         self.prepare(session, bound)?;
         let version = self.versions.last_mut().ok_or(Reported)?;
@@ -227,7 +225,7 @@ impl Function {
         }
     }
 
-    /// Keeps the new values of buffers for the next call.
+    /// Stores the new values of buffers for the next call.
     pub(super) fn keep_written(&mut self, called: &CallResult) {
         for (m, t) in &called.written {
             if let Mutation::Buffer(path) = m {
@@ -236,7 +234,8 @@ impl Function {
         }
     }
 
-    /// Kernels know that an index is out of range, but not whose: the interpreter names the node, its place and the types.
+    /// A kernel knows that an index is out of range, but not which node it belongs to. The interpreter names the
+    /// node, its location and the types.
     pub(super) fn locate_finding(&self, finding: Diagnostic, bound: &BoundInputs) -> Diagnostic {
         if finding.code != Code::E0502 {
             return finding;
@@ -252,8 +251,8 @@ impl Function {
         interpreter.run(bound.values.clone()).err().unwrap_or(finding)
     }
 
-    /// The optimised module with symbolic sizes: what the passes do is done once for all sizes, and the weights that they make are
-    /// the same tensors at each.
+    /// The optimised module with symbolic sizes. The passes run once for all sizes, and all sizes share the weights
+    /// that they compute.
     fn symbolic_module(&mut self, session: &mut Session) -> Option<&GraphModule> {
         if matches!(self.general, SymbolicModule::Later) {
             self.general = match optimized_for_symbols(session, &self.module, &self.request) {
@@ -267,7 +266,7 @@ impl Function {
         }
     }
 
-    /// The code for the inputs of one call.
+    /// Compiles for the inputs of one call.
     fn compiled_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Version> {
         if let Some(version) = self.loaded_for(session, bound)? {
             return Ok(version);
@@ -295,7 +294,8 @@ impl Function {
         Ok(self.new_version(bound, compilation.module, ready))
     }
 
-    /// Tells the cache of new code, unless something is to be said at each start, or the code has values that the model has not.
+    /// Stores new code in the cache, unless it has warnings that each process must report, or it contains replaced
+    /// values.
     fn keep(&self, session: &mut Session, ready: &Ready, types: &[Type]) {
         if let Some(code) = self.code.as_ref().filter(|_| !self.noted && self.replaced.is_empty()) {
             code.keep(session, ready.whole_executable(), (types, &self.request.passes));
@@ -313,10 +313,11 @@ impl Function {
         }
     }
 
-    /// The code of a compiled model for the inputs of one call. If the file has none, all of the module is there afterwards.
+    /// Loads code from the model's source for the inputs of one call. If there is none, the whole module has been
+    /// read afterwards.
     fn loaded_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Option<Version>> {
         let Some(code) = self.code.clone() else { return Ok(None) };
-        // Code holds the values that were replaced.
+        // The code does not have the replaced values.
         if self.replaced.is_empty() {
             let options = (&self.request.passes, self.request.threads);
             if let Some((module, ready)) = code.load_ready(session, &self.module, &bound.types, options)? {
@@ -334,8 +335,8 @@ impl Function {
     }
 }
 
-/// The module checked and optimised as it is declared. `None` if no input has a symbolic size, or if that does not go through:
-/// then whatever is wrong is said where sizes are known.
+/// The module checked and optimised with its declared types. `None` if no input has a symbolic size, or if it fails:
+/// the compilation for fixed sizes then reports the errors.
 fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &Request) -> Option<GraphModule> {
     let graph = module.entry()?;
     let declared = |n: crate::graph::NodeId| graph[n].meta.ty.as_ref();

@@ -28,20 +28,20 @@ pub struct LoadOptions {
 
 /// A model that was read.
 pub struct LoadedModel {
-    /// The name by which the user called it.
+    /// The name by which the user referred to it.
     pub name: String,
-    /// The graphs. Weights are mapped where they were found.
+    /// The graphs. Weights in files are mapped.
     pub module: GraphModule,
     /// The syntax tree of the text; `None` for an archive.
     pub tree: Option<ast::File>,
-    /// Where there may be code that was compiled before.
+    /// The source of code that was compiled earlier.
     pub code: Option<Arc<CodeSource>>,
     /// Whether only the inputs of `module` have been read. The graphs are read from `code` when a call needs them.
     pub partial: bool,
 }
 
 impl LoadedModel {
-    /// A module that a program built.
+    /// A model from a module that the program built.
     pub fn new(name: impl Into<String>, module: GraphModule) -> LoadedModel {
         LoadedModel {
             name: name.into(),
@@ -54,7 +54,8 @@ impl LoadedModel {
 }
 
 impl Session {
-    /// [`Session::load`] for running: only the inputs of a compiled model, or of one in the cache, are read before a call.
+    /// [`Session::load`] for running. Only the inputs of a compiled model, or of a model in the cache, are read
+    /// before the first call.
     pub fn load_to_run(&mut self, path: &str) -> Staged<LoadedModel> {
         let is_file = path != "-" && has_compiled_ending(Path::new(path));
         if !is_file && self.cache.is_some() {
@@ -178,7 +179,7 @@ pub fn load_text(
     )
 }
 
-/// Reads the weights from the given file, or otherwise from the one that the text names.
+/// Reads the weights from the given file, or else from the file that the text names.
 fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, options: &LoadOptions) -> Diagnostics {
     match (&options.weights, &module.weights) {
         (Some(weights), _) => {

@@ -1,4 +1,5 @@
-//! A model for inputs of one combination of types, made ready to run: compiled as a whole, or as far as sizes are known.
+//! A model for one combination of input types, ready to run: compiled as a whole, or up to the first data-dependent
+//! size.
 
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::run::executable_inputs;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// Values of buffers, by path.
 pub type BufferState = HashMap<Arc<str>, Tensor>;
 
-/// What an optimised module with fixed input sizes runs as.
+/// An optimised module with fixed input sizes, ready to run.
 pub struct Ready {
     way: ExecutionPlan,
 }
@@ -27,22 +28,22 @@ enum ExecutionPlan {
     Split(Box<SplitExecutable>),
 }
 
-/// The program of a module as far as it can be compiled, and where it ends.
+/// The program for the compiled part of a module, and the interpreted rest.
 #[derive(Default)]
 pub(super) struct Lowered {
-    /// `None` if all that is computed depends on values.
+    /// `None` if everything depends on values.
     pub program: Option<Program>,
     tail: Option<InterpretedTail>,
-    /// What is said of a tail.
+    /// The warning about the interpreted tail.
     pub warning: Option<Diagnostic>,
-    /// The message if code was requested but there is no program.
+    /// The error if code was requested but there is no program.
     pub nothing: Option<Diagnostic>,
     /// The nodes whose values are the program's results, if there is a tail.
     kept: Vec<crate::graph::NodeId>,
 }
 
-/// Lowers an optimised module: all of it, or what comes before the first size that depends on values. What is refused (a loop
-/// that carries a number) is interpreted as a whole.
+/// Lowers an optimised module: as a whole, or up to the first data-dependent size. A graph that cannot be lowered
+/// (for example a loop that carries a number) is interpreted as a whole.
 pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
     let graph = module.entry().ok_or(Reported)?;
     let Some(tail) = InterpretedTail::from_graph(graph) else {
@@ -64,7 +65,7 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
             Ok(program) => program,
             Err(e) => return interpret_whole(session, graph, e),
         };
-        // The head's results are the values that the tail uses.
+        // The results of the head are the values that the tail uses.
         program.mutations.clear();
         (lowered.program, lowered.kept) = (Some(program), nodes);
     }
@@ -72,7 +73,8 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
     Ok(lowered)
 }
 
-/// What a graph runs as that is refused: all of it is interpreted, and a warning says so. Other errors are reported.
+/// Handles an error of lowering. A refused graph is interpreted as a whole, with a warning; other errors are
+/// reported.
 fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lowered> {
     match (e, InterpretedTail::whole_graph(graph)) {
         (LowerError::Refused(refusal), Some(tail)) => {
@@ -92,7 +94,7 @@ fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Stage
 }
 
 impl Lowered {
-    /// Compiles the program; `text` keeps the texts of its kernels' code.
+    /// Compiles the program. `text` keeps the text of the kernels' code.
     pub(super) fn compile(self, session: &mut Session, threads: usize, text: bool) -> Staged<Ready> {
         let executable = match self.program {
             Some(program) => Some(session.compile(program, threads, text)?),
@@ -110,7 +112,7 @@ impl Lowered {
 }
 
 impl Ready {
-    /// All of a model as one executable.
+    /// A model that is compiled as a whole.
     pub(super) fn from_executable(executable: Executable) -> Ready {
         Ready {
             way: ExecutionPlan::Whole(Box::new(executable)),
@@ -125,7 +127,7 @@ impl Ready {
         }
     }
 
-    /// The compiled part, for runs without what [`Ready::run`] adds.
+    /// The compiled part, for runs without the additional work of [`Ready::run`].
     pub fn executable_mut(&mut self) -> Option<&mut Executable> {
         match &mut self.way {
             ExecutionPlan::Whole(e) => Some(e),
@@ -149,7 +151,7 @@ impl Ready {
         }
     }
 
-    /// How many operations run in the interpreter, because their sizes depend on values.
+    /// The number of operations that run in the interpreter because of data-dependent sizes.
     pub fn interpreted_count(&self) -> usize {
         match &self.way {
             ExecutionPlan::Whole(_) => 0,
@@ -157,8 +159,9 @@ impl Ready {
         }
     }
 
-    /// Runs on inputs of the types that it was compiled for; `module` is the optimised one. New values of buffers and inputs lead the
-    /// result ([`Graph::mutations`](crate::graph::Graph::mutations)). `state` are the values of buffers that earlier runs changed.
+    /// Runs on inputs of the types that it was compiled for; `module` is the optimised module. The new values of
+    /// buffers and inputs are the leading results ([`Graph::mutations`](crate::graph::Graph::mutations)). `state` has
+    /// the values of buffers that earlier runs updated.
     pub fn run(&mut self, module: &GraphModule, bound: &BoundInputs, state: &BufferState) -> Result<Value, Diagnostic> {
         match &mut self.way {
             ExecutionPlan::Whole(executable) => {

@@ -25,7 +25,7 @@ impl Routines for OpTable {
     }
 }
 
-/// Copies what a routine returned to the memory of its results.
+/// Copies the results of a routine to their memory.
 fn store_results(results: &Val<Tensor>, outs: &mut [ViewMut<'_>], op: &str) -> Result<(), RunError> {
     for (t, out) in results.leaves().into_iter().zip(outs) {
         if t.dtype() != out.dtype() || t.byte_count() != out.bytes_mut().len() {

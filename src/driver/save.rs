@@ -134,7 +134,7 @@ impl SaveWriter<'_> {
         written
     }
 
-    /// Writes the parts for one processor. Parts for several sizes share what they have in common.
+    /// Writes the parts for one processor. Parts for several sizes share common data.
     fn write_for_target(
         &mut self,
         session: &mut Session,
@@ -176,7 +176,7 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> io::Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(io::Error::other)
 }
 
-/// What a file says of a module and its native parts.
+/// The manifest for a module and its native parts.
 pub(super) fn manifest(module: &GraphModule, native: Vec<NativeEntry>) -> Manifest {
     let call = module.call_spec.as_ref().map(|c| CallRecord {
         inputs: c.inputs.to_string(),
@@ -206,7 +206,7 @@ fn native_entry(
     describe_part(entry, executable.program(), &inputs.types)
 }
 
-/// The entry of a native part with what people want to know of it.
+/// The manifest entry of a native part, with a summary for users.
 pub(super) fn describe_part(entry: NativeEntry, program: &Program, inputs: &[Type]) -> NativeEntry {
     let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
     NativeEntry {

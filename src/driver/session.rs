@@ -49,15 +49,15 @@ pub struct Session {
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
-    /// Whether compiled models are refused, because they are programs.
+    /// Whether compiled models are refused, because they contain machine code.
     pub no_code: bool,
     /// Whether it is an error if the code of a compiled model does not fit. Otherwise the model is compiled again.
     pub no_fallback: bool,
-    /// The cache in which code of models is looked up and kept.
+    /// The cache that code is read from and stored in.
     pub cache: Option<Arc<Cache>>,
-    /// Code that is to be written to the cache when there is time.
+    /// Code that will be written to the cache when there is time.
     pub pending: Vec<PendingEntry>,
-    /// Whether to keep code in the form in which it can be written to a file.
+    /// Whether to keep code in the form that can be written to a file.
     pub(super) keep_images: bool,
     /// Cancels the work before its next stage, pass or step.
     pub cancel: CancelToken,
@@ -84,7 +84,7 @@ impl Session {
         self.diagnostics.push(d);
     }
 
-    /// Fails if the work was cancelled.
+    /// Returns an error if the work was cancelled.
     pub(super) fn check_cancelled(&mut self) -> Staged<()> {
         if self.cancel.is_cancelled() {
             self.report(runtime::cancelled());
@@ -103,15 +103,15 @@ impl Session {
             .for_each(|o| o.after_stage(stage, product, time));
     }
 
-    /// Takes over a stage's findings. Fails if one is an error.
+    /// Takes over a stage's findings. Returns an error if one of them is an error.
     fn take_findings(&mut self, findings: Diagnostics) -> Staged<()> {
         let failed = findings.has_errors();
         self.diagnostics.extend(findings);
         if failed { Err(Reported) } else { Ok(()) }
     }
 
-    /// Does `work` without its warnings, which were reported before. Only what stopped compilation is reported every
-    /// time.
+    /// Runs `work` and drops its warnings, because they have been reported before. Errors and the reason for
+    /// interpretation are reported every time.
     pub(super) fn quietly<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
@@ -121,7 +121,7 @@ impl Session {
         done
     }
 
-    /// Does `work`. If it fails, returns its findings instead of reporting them.
+    /// Runs `work`. If it fails, returns its findings instead of reporting them.
     pub(super) fn catch_findings<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
@@ -135,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Does `work` if possible. Does not report why it fails.
+    /// Runs `work`. Does not report failures.
     pub(super) fn try_work<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Option<T> {
         self.catch_findings(work).ok()
     }
@@ -206,8 +206,8 @@ impl Session {
         Ok(model)
     }
 
-    /// Lints the module and infers the type of every node. `inputs` are the types of the entry graph's inputs where
-    /// more is known than the file declares.
+    /// Lints the module and infers the type of every node. `inputs` are the types of the entry graph's inputs, which
+    /// may be more specific than the declared types.
     pub fn check(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<()> {
         self.check_cancelled()?;
         let start = Instant::now();
@@ -299,7 +299,7 @@ impl Session {
         })
     }
 
-    /// [`Session::lower_graph`], but distinguishes what is refused from what is wrong, and reports neither.
+    /// [`Session::lower_graph`] that distinguishes unsupported graphs from errors, and reports neither.
     pub(super) fn try_lower(
         &mut self,
         module: &GraphModule,
@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the text of its
+    /// Makes a program ready to run on `threads` threads (0 means one per processor). `text` keeps the text of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         self.check_cancelled()?;

@@ -163,19 +163,9 @@ fn convert_matrix_power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<()
 /// Expands a GRU cell: its products are converted, its state is not.
 fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
     let node = &graph[n];
-    let named = ["input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"].iter().enumerate();
-    let arguments: Vec<Arg> = named
-        .map(|(i, name)| {
-            node.args()
-                .get(i)
-                .or_else(|| node.kwarg(name))
-                .cloned()
-                .unwrap_or(Val::None)
-        })
-        .collect();
-    let [x, h, w_ih, w_hh, b_ih, b_hh] = &arguments[..] else {
-        return Err(unknown_conversion_error(graph, n, "an unsupported form of cell"));
-    };
+    let argument = |i: usize, name: &str| node.args().get(i).or_else(|| node.kwarg(name)).cloned();
+    let names = ["input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"];
+    let [x, h, w_ih, w_hh, b_ih, b_hh] = &std::array::from_fn(|i| argument(i, names[i]).unwrap_or(Val::None));
     let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert_call(graph, n, target, args, vec![]));
     let mut gates = |x: &Arg, w: &Arg, b: &Arg| {
         let args = [x, w, b].map(|v| match v {

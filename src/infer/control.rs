@@ -223,29 +223,37 @@ impl Infer<'_> {
         }
     }
 
+    fn agree_tensors(
+        &mut self,
+        graph: &Graph,
+        n: NodeId,
+        x: &TensorType,
+        y: &TensorType,
+    ) -> Result<TensorType, String> {
+        let differ = || format!("{x} and {y}");
+        if x.dtype != y.dtype {
+            return Err(differ());
+        }
+        let (Some(s), Some(t)) = (&x.shape, &y.shape) else {
+            return Ok(TensorType {
+                dtype: x.dtype,
+                shape: None,
+            });
+        };
+        if s.len() != t.len() {
+            return Err(differ());
+        }
+        for (d, e) in s.iter().zip(t) {
+            self.equate_dims(graph, n, d, e).map_err(|()| differ())?;
+        }
+        Ok(x.clone())
+    }
+
     /// The common type of two values, or why there is none.
     fn agree_types(&mut self, graph: &Graph, n: NodeId, a: &Type, b: &Type) -> Result<Type, String> {
         match (a, b) {
             (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
-            (Val::Leaf(x), Val::Leaf(y)) => {
-                let differ = || format!("{x} and {y}");
-                if x.dtype != y.dtype {
-                    return Err(differ());
-                }
-                let (Some(s), Some(t)) = (&x.shape, &y.shape) else {
-                    return Ok(Val::Leaf(TensorType {
-                        dtype: x.dtype,
-                        shape: None,
-                    }));
-                };
-                if s.len() != t.len() {
-                    return Err(differ());
-                }
-                for (d, e) in s.iter().zip(t) {
-                    self.equate_dims(graph, n, d, e).map_err(|()| differ())?;
-                }
-                Ok(a.clone())
-            }
+            (Val::Leaf(x), Val::Leaf(y)) => self.agree_tensors(graph, n, x, y).map(Val::Leaf),
             (Val::List(x) | Val::Tuple(x), Val::List(y) | Val::Tuple(y)) => {
                 if x.len() != y.len() {
                     return Err(format!("{} and {} values", x.len(), y.len()));

@@ -4,8 +4,8 @@ use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
 use crate::op::layout::{self, Layout, StridedWindow};
-use crate::op::{Meaning, MemoryUse, OpError, OpId, OpResult};
-use crate::types::{ScalarKind, Type, Val};
+use crate::op::{Call, Meaning, MemoryUse, OpError, OpId, OpResult};
+use crate::types::{ScalarKind, TensorType, Type, Val};
 use cranelift_entity::SecondaryMap;
 
 /// What is known about the nodes of a graph up to a point.
@@ -92,18 +92,10 @@ impl NodeFacts {
             let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
             // A bare name is the canonical op: its view copies where it must, and its assertions have been checked
             // before.
-            if resolved.path().is_none_or(|p| !p.contains('.')) {
-                return Ok(ty);
+            if resolved.path().is_some_and(|p| p.contains('.')) {
+                check_layout(&types, &ty, layout, certain)?;
             }
-            let checked = layout.map(|layout| layout::check_strides(&types, &ty, &layout));
-            return match (checked, op.id()) {
-                (Some(Err(e)), _) if certain => Err(e),
-                (None | Some(Err(_)), Some(OpId::_AssertTensorMetadata)) if !types.is_none("stride") => {
-                    let e = OpError::arg("stride", "the strides of `a` are unknown here and cannot be compared");
-                    Err(e.help("omit `stride`; sizes, dtype and layout are still compared"))
-                }
-                _ => Ok(ty),
-            };
+            return Ok(ty);
         }
         if used == MemoryUse::Asks {
             let value = layout
@@ -179,5 +171,18 @@ pub fn result_layout(resolved: &Resolved, ty: &Type, layout_of: &dyn Fn(&Operand
     match resolved.copies_result() {
         true => Some(Layout::contiguous(shape)),
         false => layout::of_call(&types, out, &of_param),
+    }
+}
+
+/// Checks a call that depends on the layout of its first operand. Only a layout that is `certain` is an error.
+fn check_layout(types: &Call<TensorType>, ty: &Type, layout: Option<Layout>, certain: bool) -> OpResult<()> {
+    let checked = layout.map(|layout| layout::check_strides(types, ty, &layout));
+    match (checked, types.op.id()) {
+        (Some(Err(e)), _) if certain => Err(e),
+        (None | Some(Err(_)), Some(OpId::_AssertTensorMetadata)) if !types.is_none("stride") => {
+            let e = OpError::arg("stride", "the strides of `a` are unknown here and cannot be compared");
+            Err(e.help("omit `stride`; sizes, dtype and layout are still compared"))
+        }
+        _ => Ok(()),
     }
 }

@@ -80,26 +80,28 @@ impl Infer<'_> {
                 .map_or(Val::None, |a| arg_type(a, &|i| self.lookup(types, i))),
             Opcode::GetAttr => attribute_type(self.module, node.target()),
             Opcode::CallModule if self.wrong_modules.contains(node.target()) => Val::Unknown,
-            _ => {
-                let resolved = resolve::resolve_plain(self.module, graph_name, graph, n, &|i| self.lookup(types, i));
-                match resolved {
-                    Ok(r) => {
-                        self.note_implied(&r);
-                        let ty = self.infer_call(graph, n, &r, known);
-                        known.note(n, &r, &ty);
-                        ty
-                    }
-                    Err(e) => {
-                        if e.code == Code::E0201 {
-                            let ty = |i| self.solver.apply(&types[i]);
-                            let fits = |path: &str| resolve::args_fit_op(graph, n, &ty, path);
-                            self.unknowns.add(self.module, graph, n, e, &fits);
-                        } else {
-                            self.diagnostics.push(e);
-                        }
-                        Val::Unknown
-                    }
+            _ => self.type_of_call(graph_name, graph, n, known),
+        }
+    }
+
+    fn type_of_call(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut NodeFacts) -> Type {
+        let types = &known.types;
+        match resolve::resolve_plain(self.module, graph_name, graph, n, &|i| self.lookup(types, i)) {
+            Ok(r) => {
+                self.note_implied(&r);
+                let ty = self.infer_call(graph, n, &r, known);
+                known.note(n, &r, &ty);
+                ty
+            }
+            Err(e) => {
+                if e.code == Code::E0201 {
+                    let ty = |i| self.solver.apply(&types[i]);
+                    let fits = |path: &str| resolve::args_fit_op(graph, n, &ty, path);
+                    self.unknowns.add(self.module, graph, n, e, &fits);
+                } else {
+                    self.diagnostics.push(e);
                 }
+                Val::Unknown
             }
         }
     }

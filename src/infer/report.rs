@@ -28,6 +28,14 @@ pub(super) fn spell_target(graph: &Graph, n: NodeId) -> String {
     }
 }
 
+fn suggest_parameter(d: Diagnostic, nearest: Option<String>, keyword: Option<Span>) -> Diagnostic {
+    match (nearest, keyword) {
+        (Some(p), Some(s)) => d.suggest(s, p, "there is a parameter with a similar name"),
+        (Some(p), None) => d.help(format!("there is a parameter with a similar name: `{p}`")),
+        (None, _) => d,
+    }
+}
+
 /// Arguments that fit no overload (E0202, E0203).
 pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e: BindError) -> Diagnostic {
     let meta = &graph[n].meta;
@@ -47,11 +55,7 @@ pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candid
             let title = format!("{name} has no parameter `{k}`");
             let keyword = keyword_span(graph, n, &k).map(|(name, _)| name);
             let d = Diagnostic::new(Code::E0203, title).at_opt(keyword.or(meta.span), "");
-            match (nearest, keyword) {
-                (Some(p), Some(s)) => d.suggest(s, p, "there is a parameter with a similar name"),
-                (Some(p), None) => d.help(format!("there is a parameter with a similar name: `{p}`")),
-                (None, _) => d,
-            }
+            suggest_parameter(d, nearest, keyword)
         }
         BindError::Twice(p) => {
             let span = keyword_span(graph, n, &p).map(|(name, _)| name).or(meta.span);

@@ -24,8 +24,8 @@ pub enum Meaning {
     Contract(fn(&Call<TensorType>) -> OpResult<Contraction>),
     /// A computation on whole tensors, implemented in Rust.
     Routine(fn(&Call<Tensor>) -> OpResult<Val<Tensor>>),
-    /// As `Routine`, but writes to memory of the caller's: one view per result, of the type that the row's rule gives, with contents
-    /// that mean nothing. The threads are for large operands.
+    /// As `Routine`, but writes to the caller's memory: one view per result, of the type from the row's rule, with
+    /// undefined contents. The thread pool is for large operands.
     Fill(FillFn),
     /// Calls of the graphs among the arguments.
     Control(Control),

@@ -1,5 +1,6 @@
-//! Tensors in programs that are written to files: their bytes stand apart from the program, so that they can be mapped. The program says
-//! only that there is one; whoever reads it puts the tensors in ([`Program::tensors_mut`](super::Program::tensors_mut)).
+//! Serialises programs without their tensors, which are stored separately in a file so that they can be mapped. The
+//! program records only that a tensor exists; the reader inserts the tensors
+//! ([`Program::tensors_mut`](super::Program::tensors_mut)).
 
 use crate::source::Loc;
 use crate::tensor::Tensor;
@@ -10,9 +11,9 @@ use std::sync::Arc;
 
 /// A tensor, or an optional one.
 pub(super) trait Held: Sized {
-    /// Whether there is one.
+    /// Whether there is a tensor.
     fn is_there(&self) -> bool;
-    /// As it is read: an empty tensor, or none.
+    /// The value after deserialisation: an empty tensor, or none.
     fn empty(present: bool) -> Option<Self>;
 }
 
@@ -45,7 +46,7 @@ pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result
     T::empty(present).ok_or_else(|| serde::de::Error::custom("a constant has no value"))
 }
 
-/// Places in the order of their names: equal programs are equal bytes.
+/// Sorts places by name, so that equal programs have equal bytes.
 pub(super) fn sorted<S: Serializer>(places: &HashMap<Arc<str>, Loc>, to: S) -> Result<S::Ok, S::Error> {
     places.iter().collect::<BTreeMap<_, _>>().serialize(to)
 }

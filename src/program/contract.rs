@@ -1,4 +1,4 @@
-//! Steps that `math` computes: matrix products, convolutions, attention, recurrent layers.
+//! Steps that `math` computes: matrix products, convolutions, attention and recurrent layers.
 
 use super::{BufferId, BufferOperand, KernelTail};
 use crate::math::contract::{Attention, Conv, Expansion, MatMul, Recurrent, RecurrentCell};
@@ -11,7 +11,8 @@ pub enum Contract {
     MatMul(MatMul, Vec<BufferOperand>),
     /// A convolution: input, weight and bias.
     Conv(Conv, Vec<BufferOperand>),
-    /// A 1x1 convolution and the depthwise one on its result: input, weight and bias of the first, weight and bias of the second.
+    /// A 1x1 convolution followed by a depthwise convolution: input, weight and bias of the first, weight and bias of
+    /// the second.
     Expansion(Box<Expansion>, Vec<BufferOperand>, Between),
     /// A recurrent layer: inputs, states, recurrent weight and bias.
     Recurrent(Recurrent, Vec<BufferOperand>),
@@ -46,13 +47,15 @@ impl Contract {
 /// The kernel between the two convolutions of an [`Expansion`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Between {
-    /// The buffer of the first result, which is never in memory as a whole ([`Place::Pieces`](super::BufferPlace::Pieces)).
+    /// The buffer of the first result, which is never complete in memory
+    /// ([`Place::Pieces`](super::BufferPlace::Pieces)).
     pub buffer: BufferId,
-    /// A kernel that reads and writes that buffer alone.
+    /// A kernel that reads and writes only this buffer.
     pub tail: Option<KernelTail>,
 }
 
-/// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
+/// The maximum number of parameters of a kernel between the convolutions of an [`Expansion`]; all of them are the
+/// same buffer.
 pub(crate) const MAX_BETWEEN_BUFFERS: usize = 4;
 
 /// The positions of a recurrent layer's operands after its inputs and first state.
@@ -68,7 +71,7 @@ pub(crate) struct RecurrentOperands {
     pub bias: Option<usize>,
 }
 
-/// The positions of a layer's operands.
+/// Computes the positions of a layer's operands.
 pub(crate) fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
     let lstm = d.cell == RecurrentCell::Lstm;
     let weight = 2 + lstm as usize;
@@ -81,8 +84,7 @@ pub(crate) fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
     }
 }
 
-/// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
-/// constant needs to know.
+/// The buffer of a contraction's operand, if the operand is the whole buffer. Packing a constant requires this.
 pub(crate) fn whole_buffer(o: &BufferOperand) -> Option<BufferId> {
     (o.offset == 0).then_some(o.buffer)
 }

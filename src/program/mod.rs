@@ -1,7 +1,7 @@
-//! Programs: steps over buffers, what lowering makes of a graph.
+//! Programs: the steps over buffers that lowering produces from a graph.
 //!
-//! `fxc print --format program` shows one; a linear layer with a GELU after it has two buffers that callers see, the input
-//! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
+//! `fxc print --format program` prints one. A linear layer followed by a GELU has two buffers that callers see (the
+//! input and the result), a weight, and one step: a matrix product whose tail is the kernel of the GELU.
 
 mod apart;
 mod contract;
@@ -31,62 +31,62 @@ pub struct BufferId(pub usize);
 /// Where a buffer's memory comes from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum BufferPlace {
-    /// Input `n`, given at each run.
+    /// Input `n`, given for each run.
     Input(usize),
     /// A weight or constant.
     Constant(#[serde(with = "apart")] Tensor),
-    /// At this offset of the arena.
+    /// Memory at this offset of the arena.
     Arena(usize),
     /// Result `n`: memory that the caller receives.
     Output(usize),
-    /// Not in memory: a step computes and uses it piece by piece.
+    /// No memory: a step computes and uses the value piece by piece.
     Pieces,
 }
 
 /// A buffer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Buffer {
-    /// The name of the graph node that computes it.
+    /// The name of the graph node that it holds.
     pub name: Arc<str>,
     /// Element type.
     pub dtype: DType,
-    /// Sizes, row-major.
+    /// Shape, row-major.
     pub shape: Vec<usize>,
     /// The source of its memory.
     pub place: BufferPlace,
 }
 
 impl Buffer {
-    /// Bytes.
+    /// The size in bytes.
     pub fn byte_count(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 }
 
-/// A strided window on a buffer.
+/// A strided view of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferOperand {
     /// The buffer.
     pub buffer: BufferId,
-    /// First element.
+    /// Offset of the first element.
     pub offset: i64,
-    /// Sizes.
+    /// Shape.
     pub shape: Vec<usize>,
     /// Strides in elements.
     pub strides: Vec<i64>,
 }
 
-/// A kernel that follows a contraction: element `i` of the contraction's result, which is also the kernel's, depends on elements
-/// `i` of its buffers.
+/// A kernel that follows a contraction. Its result has the shape of the contraction's, and element `i` depends only
+/// on element `i` of the contraction's result and on elements `i` of its buffers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelTail {
     /// Index into [`Program::kernels`].
     pub kernel: usize,
-    /// One per parameter; the contraction's result is one that is read.
+    /// One buffer per parameter; the contraction's result is among those that are read.
     pub buffers: Vec<BufferId>,
 }
 
-/// A call of an op that computes whole tensors. The runtime binds the name to a function.
+/// A call of an op that computes whole tensors. The runtime resolves the name to a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoutineCall {
     /// The op's name in the table.
@@ -102,7 +102,7 @@ pub enum Step {
     Kernel {
         /// Index into [`Program::kernels`].
         kernel: usize,
-        /// One per parameter.
+        /// One buffer per parameter.
         buffers: Vec<BufferId>,
     },
     /// A matrix product, convolution or attention.
@@ -111,23 +111,23 @@ pub enum Step {
         contract: Contract,
         /// The result, row-major.
         out: BufferId,
-        /// A pointwise kernel, flat over the result, to run on each finished piece of it.
+        /// A pointwise kernel, flat over the result, that runs on each piece of the result when it is complete.
         tail: Option<KernelTail>,
     },
     /// Calls an op's routine on tensors.
     Routine {
         /// The op and its arguments.
         call: RoutineCall,
-        /// The tensors among its results, flattened, row-major.
+        /// The tensors of its result, flattened, row-major.
         outs: Vec<BufferId>,
     },
-    /// Runs programs as often as a control-flow op says.
+    /// Runs programs as often as a control-flow op requires.
     Control {
         /// The op.
         op: Arc<str>,
         /// Its arguments.
         parts: ControlCall<BufferOperand>,
-        /// The programs of the graphs it calls, in the order of [`ControlCall::graphs`].
+        /// The programs of the graphs that it calls, in the order of [`ControlCall::graphs`].
         #[serde(deserialize_with = "crate::types::nested")]
         graphs: Vec<Program>,
         /// The tensors of its result, flattened, row-major.
@@ -138,12 +138,12 @@ pub enum Step {
 /// An input of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramInput {
-    /// The placeholder, or the buffer.
+    /// The name of the placeholder or buffer.
     pub name: Arc<str>,
-    /// Its type; `None` for one that is not a tensor and was fixed when the program was made.
+    /// The type; `None` for an input that is not a tensor and became a constant of the program.
     pub ty: Option<(DType, Vec<usize>)>,
-    /// For a buffer that the program gives new values: its value before the first run. `name` is its path, and whoever
-    /// runs the program keeps it from run to run; callers do not give it.
+    /// For a buffer that the program updates: its value before the first run. `name` is its path. The owner of the
+    /// program keeps its value from run to run, and callers do not provide it.
     #[serde(with = "apart")]
     pub state: Option<Tensor>,
 }
@@ -153,36 +153,36 @@ pub struct ProgramInput {
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
-    /// The loop kernels, each named after the nodes it computes.
+    /// The loop kernels, each named after the nodes that it computes.
     pub kernels: Vec<Kernel>,
     /// The steps in order.
     pub steps: Vec<Step>,
     /// The inputs in order.
     pub inputs: Vec<ProgramInput>,
-    /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
-    /// they are handed out.
+    /// The structure of the result. Its leaves are buffers (outputs, or inputs and constants that are returned
+    /// unchanged) with the shapes that callers see.
     pub output: Option<Val<(BufferId, Vec<usize>)>>,
     /// The buffers and inputs whose new values are the leading results.
     pub mutations: Vec<Mutation>,
-    /// The number of results that have memory of their own.
+    /// The number of results that are allocated for each run.
     pub outputs: usize,
-    /// Bytes of the arena.
+    /// The size of the arena in bytes.
     pub arena: usize,
-    /// Bytes that the intermediate buffers would take without sharing.
+    /// The total size in bytes of the intermediate buffers, without sharing.
     pub naive_arena: usize,
-    /// For each step, the names of the graph's nodes that it computes.
+    /// For each step, the names of the graph nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
     /// The fusion report: which nodes share a kernel, which do not, and why.
     #[serde(skip)]
     pub fusion: report::Explained,
-    /// The places in the user's Python of the nodes that name buffers and kernels.
+    /// The Python source locations of the nodes that buffers and kernels are named after.
     #[serde(serialize_with = "apart::sorted")]
     pub places: HashMap<Arc<str>, Loc>,
 }
 
 impl Program {
-    /// All tensors of the program, in a fixed order: constants and first values of buffers, then those of the programs that
-    /// its steps run.
+    /// All tensors of the program, in a fixed order: the constants and the initial values of buffers, then the
+    /// tensors of the programs that its steps run.
     pub fn tensors(&self) -> Vec<&Tensor> {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {
             BufferPlace::Constant(t) => Some(t),
@@ -201,7 +201,7 @@ impl Program {
         })
     }
 
-    /// The names of the ops whose routines its steps call, also in the programs that its steps run.
+    /// The names of the ops whose routines are called, including those in the programs that its steps run.
     pub fn routine_ops(&self) -> BTreeSet<&str> {
         let own_ops = self.steps.iter().filter_map(|s| match s {
             Step::Routine { call, .. } => Some(&*call.op),
@@ -210,7 +210,7 @@ impl Program {
         own_ops.chain(self.nested().flat_map(Program::routine_ops)).collect()
     }
 
-    /// [`Program::tensors`], to be replaced.
+    /// [`Program::tensors`], mutable.
     pub fn tensors_mut(&mut self) -> Vec<&mut Tensor> {
         let constants = self.buffers.iter_mut().filter_map(|b| match &mut b.place {
             BufferPlace::Constant(t) => Some(t),
@@ -225,7 +225,7 @@ impl Program {
         constants.chain(states).chain(inner).collect()
     }
 
-    /// Bytes of the constants, each memory once.
+    /// The total size of the constants in bytes. Constants that share memory count once.
     pub fn weight_bytes(&self) -> usize {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {
             BufferPlace::Constant(t) => Some((t.life().bytes_id().clone(), t.byte_count())),
@@ -236,7 +236,7 @@ impl Program {
 }
 
 impl Step {
-    /// The buffers a step reads or writes.
+    /// The buffers that a step reads or writes.
     pub fn buffers(&self) -> Vec<BufferId> {
         match self {
             Step::Kernel { buffers, .. } => buffers.clone(),

@@ -70,8 +70,8 @@ fn print_loc(l: &Loc) -> String {
 }
 
 impl Program {
-    /// The places in the user's Python of the nodes that the step or kernel `name` computes: `zoo/nets.py:24 in forward`. At
-    /// most four places, separated by commas; empty if no place is known.
+    /// The Python source locations of the nodes that the step or kernel `name` computes: `zoo/nets.py:24 in forward`.
+    /// At most four, separated by commas; empty if none is known.
     pub fn places_of(&self, name: &str) -> String {
         const SHOWN: usize = 4;
         let name = name.split(" [").next().unwrap_or(name);
@@ -89,7 +89,7 @@ impl Program {
             }
         }
         let node_places = self.places_of_nodes(name);
-        // Kernels that a cluster was split into have an ending.
+        // A cluster that was split into several kernels gives them suffixes.
         let endings = ["_parts", "_rest", "_total"];
         match endings.iter().find_map(|e| name.strip_suffix(e)) {
             Some(base) if node_places.is_empty() => {
@@ -99,12 +99,12 @@ impl Program {
         }
     }
 
-    /// The place of one node in the user's Python; empty if it is not known.
+    /// The Python source location of one node; empty if it is unknown.
     pub fn place_of_node(&self, node: &str) -> String {
         self.places.get(node).map(print_loc).unwrap_or_default()
     }
 
-    /// The nodes that the kernel of this name computes, including those without a kernel of their own.
+    /// The nodes that the kernel of this name computes, including fused ones.
     fn nodes_of_kernel(&self, name: &str) -> Option<&[Arc<str>]> {
         let runs = |s: &Step| matches!(s, Step::Kernel { kernel, .. } if self.kernels.get(*kernel).is_some_and(|k| k.name == name));
         let step = self.steps.iter().position(runs)?;
@@ -114,7 +114,7 @@ impl Program {
     fn places_of_nodes(&self, name: &str) -> String {
         let mut rest = name;
         let mut out: Vec<String> = vec![];
-        // Kernels are named after their nodes, `a_and_b`; a node's name may hold `_and_` too.
+        // Kernels are named after their nodes: `a_and_b`. The name of a node may contain `_and_` too.
         while !rest.is_empty() {
             let ends = rest.match_indices("_and_").map(|(i, _)| i).chain([rest.len()]);
             let ends: Vec<usize> = ends.collect();
@@ -175,7 +175,7 @@ impl Program {
         }
     }
 
-    /// The programs of a control-flow step are printed below it.
+    /// Prints the programs of a control-flow step below it.
     fn write_control(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -197,7 +197,7 @@ impl Program {
         Ok(())
     }
 
-    /// An operand: the buffer alone if it is the whole of it, else with offset and strides.
+    /// An operand: only the buffer if it is the whole buffer, else with offset and strides.
     fn print_operand(&self, o: &BufferOperand) -> String {
         let whole = crate::tensor::contiguous_strides(&self.buffers[o.buffer.0].shape);
         let same = o.offset == 0
@@ -251,7 +251,7 @@ fn describe_conv(d: &Conv) -> String {
     )
 }
 
-/// Which sides of a convolution have their channels last.
+/// The sides of a convolution that are channels-last.
 fn layout_suffix(d: &Conv) -> &'static str {
     let last = |l: ConvLayout| l == ConvLayout::ChannelsLast;
     match (last(d.input_layout), last(d.output_layout)) {

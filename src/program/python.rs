@@ -1,8 +1,8 @@
-//! A program as Python: kernels, products and library calls as functions of numpy, and `run`, which calls them in order.
+//! Programs as Python: kernels, products and library calls as numpy functions, and `run`, which calls them in order.
 //!
-//! `run(inputs, constants)` takes the inputs by position and the constants by the names of their buffers (`b4`), as
-//! [`named_constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
-//! the products and library calls.
+//! `run(inputs, constants)` takes the inputs by position, and the constants by the names of their buffers (`b4`), as
+//! [`named_constants`] returns them. It returns the results in the structure of the model's result. `program.py`
+//! beside this file contains the products and library calls.
 
 use super::{
     BufferId, BufferOperand, BufferPlace, Contract, KernelTail, Program, RoutineCall, Step, recurrent_operands,
@@ -15,7 +15,7 @@ use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// The text after the kernels' functions.
+/// The text after the kernels.
 const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.
@@ -35,7 +35,7 @@ pub(crate) fn print_module(p: &Program) -> String {
     out
 }
 
-/// The names of the kernels' functions: the kernels' names, made unique in the module.
+/// The names of the kernels' functions, unique in the module.
 fn kernel_names(p: &Program) -> Vec<String> {
     let defined = |text: &'static str| text.lines().filter_map(|l| l.strip_prefix("def ")?.split('(').next());
     let helpers = defined(python::PRELUDE)
@@ -56,8 +56,8 @@ fn kernel_names(p: &Program) -> Vec<String> {
     p.kernels.iter().map(unique_name).collect()
 }
 
-/// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
-/// changes.
+/// The constants that `run` needs, by name: weights in the program's layout, and initial values of the buffers that
+/// it updates.
 #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the command line writes them"))]
 pub(crate) fn named_constants(p: &Program) -> Vec<(String, &Tensor)> {
     let buffers = p.buffers.iter().enumerate().filter_map(|(i, b)| match &b.place {
@@ -105,7 +105,7 @@ fn print_run(p: &Program, kernels: &[String]) -> String {
     out
 }
 
-/// The expression of input `n`. Buffers that the program changes are not inputs of `run`.
+/// The expression of input `n`. Buffers that the program updates are not inputs of `run`.
 fn print_input(p: &Program, n: usize) -> String {
     match p.inputs.get(n) {
         Some(i) if i.state.is_some() => format!("constants[\"state{n}\"]"),
@@ -133,7 +133,7 @@ fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
         Step::Routine { call, outs } => print_routine(call, outs),
         Step::Control { op, .. } => print_unsupported(op),
     };
-    // A kernel's own heading gives its place.
+    // The kernel's heading contains its location.
     let named = match s {
         Step::Kernel { .. } => None,
         Step::Contract { out: to, .. } => Some(to),
@@ -158,7 +158,7 @@ fn print_unsupported(name: &str) -> String {
     )
 }
 
-/// A call of an op's routine; `program.py` has some.
+/// A call of an op's routine. `program.py` implements some of them.
 fn print_routine(call: &RoutineCall, outs: &[BufferId]) -> String {
     let name = &call.op;
     if !PROGRAM.contains(&format!("def op_{name}(")) {
@@ -223,7 +223,7 @@ fn python_bool(b: bool) -> &'static str {
     if b { "True" } else { "False" }
 }
 
-/// A float as Python writes it, without names from torch.
+/// A float in Python syntax, without names from torch.
 fn python_float(x: f64) -> String {
     match x.is_finite() {
         true => write_float(x),
@@ -231,7 +231,7 @@ fn python_float(x: f64) -> String {
     }
 }
 
-/// The parameters after the operands of every product.
+/// The parameters that follow the operands of every product.
 fn print_epilogue(dtype: DType, act: Activation) -> String {
     let (lo, hi) = match act {
         Activation::None => ("None".into(), "None".into()),
@@ -371,7 +371,7 @@ fn print_attention(d: &Attention, o: &[BufferOperand], out: BufferId) -> String 
     )
 }
 
-/// A value as Python writes it.
+/// A value in Python syntax.
 fn print_value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
     crate::types::pyrepr::repr(v, leaf)
 }

@@ -1,4 +1,4 @@
-//! Fusion explained: what every kernel computes and moves, and why other values are not in it.
+//! The fusion report: what each kernel computes and how much memory it moves, and why other values were not fused.
 //!
 //! ```text
 //! softmax: add, softmax over [64, 1024], dim 1 reduced
@@ -14,21 +14,21 @@ use crate::tensor::shown_bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// Nanoseconds of starting a kernel.
+/// The cost of starting a kernel in nanoseconds.
 pub const LAUNCH: f64 = 100.0;
-/// Bytes that a thread moves in a nanosecond, from and to the third cache.
+/// The number of bytes that a thread moves to or from the L3 cache per nanosecond.
 const BYTES: f64 = 16.0;
 
-/// The fusion report: which nodes share a kernel, and which do not.
+/// The fusion report: which nodes share a kernel, which do not, and why.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
     /// The kernels of a program, in order.
     pub kernels: Vec<Fused>,
-    /// The epilogues that products and convolutions have, and those that were refused, one line each.
+    /// The epilogues of products and convolutions, both fused and refused, one line each.
     pub contractions: Vec<String>,
 }
 
-/// One kernel, or the kernels of one cluster.
+/// A kernel, or the kernels of one cluster.
 #[derive(Clone, Debug)]
 pub struct Fused {
     /// The kernel.
@@ -37,13 +37,13 @@ pub struct Fused {
     pub nodes: Vec<Arc<str>>,
     /// The sizes of its loops.
     pub space: Vec<usize>,
-    /// The dims it reduces.
+    /// The reduced dims.
     pub reduced: Vec<usize>,
-    /// What it costs.
+    /// The cost.
     pub cost: Cost,
-    /// The number of kernels: more than one where few long rows are split.
+    /// The number of kernels. It exceeds one if few long rows are split.
     pub kernels: usize,
-    /// The places of its nodes in the user's Python, separated by commas; empty if none is known.
+    /// The Python source locations of its nodes, separated by commas; empty if none is known.
     pub places: String,
     /// Findings about other kernels, one line each.
     pub notes: Vec<String>,
@@ -54,11 +54,11 @@ pub struct Fused {
 /// The work of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Bytes of the buffers it reads, each once.
+    /// Bytes of the buffers that it reads, each counted once.
     pub reads: usize,
     /// Bytes that it writes.
     pub writes: usize,
-    /// Bytes of the values that only it uses: each would be written once and read once by kernels of their own.
+    /// Bytes of the values that no other kernel uses. Without fusion each would be written once and read once.
     pub kept: usize,
     /// Nanoseconds of arithmetic.
     pub arithmetic: f64,
@@ -73,12 +73,12 @@ impl Cost {
 }
 
 impl Explained {
-    /// Records that `b` is computed with the contraction `a`, and how.
+    /// Records that `b` is fused with the contraction `a`, and how.
     pub(crate) fn note_together(&mut self, a: &str, b: &str, explanation: impl fmt::Display) {
         self.contractions.push(format!("`{b}` with `{a}`: {explanation}"));
     }
 
-    /// Records why `b` is not computed with the contraction `a`.
+    /// Records why `b` is not fused with the contraction `a`.
     pub(crate) fn note_apart(&mut self, a: &str, b: &str, reason: impl fmt::Display) {
         self.contractions.push(format!("`{b}` not fused with `{a}`: {reason}"));
     }

@@ -1,4 +1,4 @@
-//! Why a compiled model does not run.
+//! Errors of running compiled models.
 
 use crate::diag::{Code, Diagnostic};
 use std::fmt;
@@ -38,7 +38,7 @@ impl fmt::Display for RunnerError {
     }
 }
 
-/// All of the diagnostic, which `unwrap` and a `main` that returns an error show.
+/// The whole diagnostic. `unwrap`, and a `main` that returns an error, print it.
 impl fmt::Debug for RunnerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:#}")

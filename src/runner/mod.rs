@@ -1,7 +1,7 @@
 //! Runs compiled models without the compiler.
 //!
-//! A [`Runner`] reads native parts of a compiled model's file and nothing else: no graph, no text, no table of ops. It is in
-//! every build of the library, and all there is in a build with the feature `runtime` alone.
+//! A [`Runner`] reads only the native parts of a compiled model: no graph, no text, no op table. It is part of every
+//! build of the library. A build with only the feature `runtime` contains nothing else.
 
 mod error;
 mod part;
@@ -68,17 +68,17 @@ pub struct Runner {
     options: RunnerOptions,
     /// The native parts that fit this build and processor.
     parts: Vec<Part>,
-    /// Those that calls have used, by their position in `parts`. The last one ran last and has the values of buffers.
+    /// The parts that have been used, by index in `parts`. The last one ran last and holds the values of buffers.
     loaded: Vec<(usize, Executable)>,
     changed: Vec<(Arc<str>, Tensor)>,
 }
 
 impl Runner {
-    /// Opens a compiled model, whose name must end in `.fxc`, and loads its first native part that can run here. Open only files
-    /// that you trust as you would trust a program.
+    /// Opens a compiled model, whose name must end in `.fxc`, and loads its first native part that can run here. A
+    /// compiled model contains machine code: open it only if you would run a program from the same source.
     ///
-    /// Fails with E0604 if no native part can run: all are for other processors or by another build of fxc, or need ops that
-    /// this program does not have.
+    /// Returns E0604 if no native part can run: all are for other processors or for another build of fxc, or need ops
+    /// that this program does not have.
     pub fn open(path: impl AsRef<Path>, options: &RunnerOptions) -> Result<Runner, RunnerError> {
         let (file, manifest) = open_compiled(path.as_ref())?;
         let parts = part::fitting_parts(&file, &manifest)?;
@@ -101,12 +101,12 @@ impl Runner {
         call_inputs.map(|i| &*i.name).collect()
     }
 
-    /// The types of inputs that the file has code for: for each native part that can run here, one for each tensor.
+    /// The input types that the file has code for: for each native part that can run here, the type of each tensor.
     pub fn input_types(&self) -> Vec<&[TensorType]> {
         self.parts.iter().map(|p| &p.inputs[..]).collect()
     }
 
-    /// Calls the model. The results are its tensors in flattened order.
+    /// Calls the model. Returns the tensors of its result, flattened.
     pub fn run(&mut self, inputs: &[View<'_>]) -> Result<Vec<Tensor>, RunnerError> {
         let copies = copy_strided(inputs);
         let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
@@ -117,8 +117,8 @@ impl Runner {
         Ok(self.keep_changed(&mutations, result))
     }
 
-    /// [`Runner::run`] that writes the results to the caller's memory, which must have their types. Once a native part has run, a
-    /// call does not allocate heap memory. The new values of inputs that the model changes in place are not kept.
+    /// [`Runner::run`] that writes the results to the caller's memory, which must have their types. Only the first
+    /// call with a native part allocates heap memory. The new values of inputs that the model mutates are not kept.
     pub fn run_into(&mut self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), RunnerError> {
         let copies = copy_strided(inputs);
         let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
@@ -128,7 +128,8 @@ impl Runner {
         executable.run_into(&picked, outputs).map_err(|d| (*d).into())
     }
 
-    /// The inputs that the last [`Runner::run`] changed in place, by name, with their new values. The memory of inputs is only read.
+    /// The inputs that the last [`Runner::run`] mutated, by name, with their new values. The caller's memory is not
+    /// written.
     pub fn changed_inputs(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.changed.iter().map(|(name, t)| (&**name, t))
     }
@@ -159,7 +160,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Resets all buffers to their first values.
+    /// Resets all buffers to their initial values.
     pub fn reset(&mut self) {
         for (_, e) in &mut self.loaded {
             let inputs = e.program().inputs.iter();
@@ -202,7 +203,7 @@ impl Runner {
         Ok(&mut self.loaded[last].1)
     }
 
-    /// Keeps the new values of inputs among the leading results, and gives the others.
+    /// Splits the new values of inputs off the leading results, and returns the other results.
     fn keep_changed(&mut self, mutations: &[Mutation], result: Val<Tensor>) -> Vec<Tensor> {
         let mut tensors: Vec<Tensor> = result.leaves().into_iter().cloned().collect();
         let rest = tensors.split_off(mutations.len().min(tensors.len()));

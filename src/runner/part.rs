@@ -1,4 +1,4 @@
-//! The native parts of a file, and which of them runs.
+//! Selects the native part that runs.
 
 use super::RunnerOptions;
 use crate::artifact::{Container, Manifest, NativeEntry, load_native, read_key};
@@ -25,7 +25,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Whether it is for inputs of these types.
+    /// Whether it is for these input types.
     pub(super) fn fits(&self, inputs: &[View<'_>]) -> bool {
         let same = |(t, v): (&TensorType, &View<'_>)| {
             let shape = t.shape.as_ref().filter(|s| s.len() == v.shape().len());
@@ -36,7 +36,7 @@ impl Part {
     }
 }
 
-/// For each combination of inputs, the part that fits this build and processor and uses most of its features.
+/// For each combination of inputs, the part that fits this build and processor and uses the most of its features.
 pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec<Part>, Diagnostic> {
     let host = Target::native();
     let mut reason = None;
@@ -72,7 +72,7 @@ fn read_part(file: &Container, number: u32, entry: &NativeEntry) -> Result<Part,
     })
 }
 
-/// Fails if only inputs that are not tensors tell two parts apart: calls do not give them.
+/// Returns an error if two parts differ only in inputs that are not tensors, because calls do not provide those.
 fn check_keys(file: &Container, parts: &[Part]) -> Result<(), Diagnostic> {
     let mut pairs = parts.iter().enumerate();
     if !pairs.any(|(i, a)| parts[i + 1..].iter().any(|b| a.inputs == b.inputs)) {
@@ -95,7 +95,7 @@ fn no_part(file: &Container, reason: Option<String>) -> Diagnostic {
     d.help("compile the model for this processor with the same version of fxc: `fxc compile MODEL -o FILE.fxc --target x86-64-v3,x86-64-v4`")
 }
 
-/// The error of a call with inputs of other types.
+/// The error for a call with other input types.
 pub(super) fn no_code_for(file: &Container, parts: &[Part], inputs: &[View<'_>]) -> Diagnostic {
     let list = |types: &mut dyn Iterator<Item = String>| types.collect::<Vec<_>>().join(", ");
     let mut have: Vec<String> = parts
@@ -113,7 +113,7 @@ pub(super) fn no_code_for(file: &Container, parts: &[Part], inputs: &[View<'_>])
     d.help("compile the model for these sizes: `fxc compile MODEL -o FILE.fxc --at N=1,8`")
 }
 
-/// Makes a part ready to run.
+/// Loads a part.
 pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) -> Result<Executable, Diagnostic> {
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -122,7 +122,7 @@ pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) 
     let options = ExecutableOptions {
         pool: Pool::shared(threads),
         library: Arc::new(math::Native::for_target(part.target).exact(part.exact)),
-        // Replaced by the file's code.
+        // The code in the file replaces this.
         compiler: Arc::new(NoCompiler),
         routines: Arc::new(NoRoutines),
         shared: Shared::of_process(),
@@ -131,7 +131,7 @@ pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) 
     load_native(file, part.number, &options)
 }
 
-/// All code is in the file.
+/// A source without a compiler: all code is in the file.
 struct NoCompiler;
 
 impl CompileKernels for NoCompiler {
@@ -147,7 +147,7 @@ impl CompileKernels for NoCompiler {
     }
 }
 
-/// Routines are code of the table of ops, which is a part of the compiler.
+/// Routines are part of the op table, and therefore of the compiler.
 struct NoRoutines;
 
 impl Routines for NoRoutines {

@@ -1,8 +1,9 @@
-//! The compiler's own code, which runs do not need.
+//! Releases the memory of the compiler's own code, which runs do not need.
 
-/// Lets the system take the pages of this program's code out of the process, once: kernels are compiled, and packing weights and
-/// running need a small part of it, which comes back from the system's file cache when it is next called. Most of the code of a
-/// process that compiles one model and then calls it is the compiler; the pages would count as its memory as long as it lives.
+/// Releases the resident pages of this program's code, once. Compiling, packing weights and running each use only a
+/// small part of the code, and the system reloads pages from its file cache when they are used again. In a process
+/// that compiles one model and then calls it, most of the code is the compiler; otherwise its pages would count as
+/// the process's memory for its whole life.
 pub(super) fn release_compiler() {
     #[cfg(target_os = "linux")]
     {
@@ -21,7 +22,7 @@ mod linux {
 
     const MADV_DONTNEED: c_int = 4;
 
-    // The bits of an entry of /proc/self/pagemap: see Documentation/admin-guide/mm/pagemap.rst of the kernel.
+    // The bits of an entry of /proc/self/pagemap. See Documentation/admin-guide/mm/pagemap.rst of the kernel.
     const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
     const OF_FILE: u64 = 1 << 61;
 
@@ -37,7 +38,8 @@ mod linux {
         };
         let code = code_mapping(BufReader::new(maps), address).filter(|c| is_unchanged(c) == Some(true));
         if let Some(code) = code {
-            // SAFETY: the process cannot write these pages of a file and has no copies of them, so they come back unchanged.
+            // SAFETY: the pages belong to a file, are not writable and have no private copies, so the system reloads
+            // them unchanged.
             unsafe { madvise(code.start as *mut c_void, code.len(), MADV_DONTNEED) };
         }
     }
@@ -56,8 +58,9 @@ mod linux {
         })?
     }
 
-    /// Whether the process has no private copy of any page of a mapping. (Breakpoints of a debugger create some.) `/proc/self/smaps`
-    /// has this information too, but it counts the pages of all mappings, which takes a second in a process of many gigabytes.
+    /// Whether the process has no private copy of any page of a mapping. (A debugger's breakpoints create some.)
+    /// `/proc/self/smaps` contains this information too, but it counts the pages of all mappings, which takes a
+    /// second in a process of many gigabytes.
     fn is_unchanged(code: &Range<usize>) -> Option<bool> {
         // SAFETY: the function only returns a number.
         let page = usize::try_from(unsafe { getpagesize() }).ok().filter(|p| *p > 0)?;

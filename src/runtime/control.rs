@@ -1,4 +1,4 @@
-//! Steps that run programs: control flow.
+//! Steps that run other programs: control flow.
 
 use super::executable::{Executable, RunError};
 use crate::control::{ControlCall, ControlError, run_control};
@@ -6,7 +6,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
 use crate::types::Val;
 
-/// An error of the step, or of a program that it ran.
+/// An error of the step, or of a program that it runs.
 enum ControlFailure {
     Step(ControlError),
     Inside(RunError),
@@ -39,7 +39,7 @@ fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<
         let graph = graphs
             .get_mut(i)
             .ok_or_else(|| ControlError("a graph's program is missing".into()))?;
-        // Inputs that are not tensors were fixed when the program was made.
+        // Inputs that are not tensors are constants of the program.
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|v| v.as_leaf().cloned()).collect();
         graph.run(&tensors).map_err(ControlFailure::Inside)
     })

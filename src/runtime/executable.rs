@@ -18,10 +18,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why a run failed.
+/// The error of a run.
 pub type RunError = Box<Diagnostic>;
 
-/// The function of an op that computes whole tensors, from one value per parameter of its schema. It writes its results to the views.
+/// The function of an op that computes whole tensors. It takes one value per parameter of the op's schema and writes
+/// its results to the views.
 pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
 /// Resolves the names of routines in a program.
@@ -35,7 +36,7 @@ pub trait Routines: Send + Sync {
 pub struct ExecutableOptions {
     /// The thread pool for runs.
     pub pool: Arc<Pool>,
-    /// The library that computes contractions.
+    /// The library of contraction kernels.
     pub library: Arc<dyn Library>,
     /// The source of the kernels' machine code.
     pub compiler: Arc<dyn CompileKernels>,
@@ -57,49 +58,49 @@ pub struct Executable {
     pub(super) program: Program,
     pub(super) kernels: CompiledKernels,
     pub(super) actions: Vec<Action>,
-    /// Packed constants, each once.
+    /// The packed constants, without duplicates.
     packed: Vec<Pack>,
     pub(super) pool: Arc<Pool>,
     arena: AlignedBytes,
     pub(super) scratch: AlignedBytes,
     /// The buffers that runs update, by path.
     pub(super) state: HashMap<Arc<str>, Tensor>,
-    /// Memory for new values of buffers.
+    /// Memory for the new values of buffers.
     values: Vec<Tensor>,
-    /// Memory for results, used again when the caller has dropped the last run's.
+    /// Memory for results. It is reused once the caller has dropped the last run's results.
     pub(super) results: Vec<Tensor>,
-    /// Memory of results that were still in use when the next run began. A buffer's state is in use for one run, so two
-    /// allocations alternate.
+    /// Memory of results that were still in use when the next run began. The state of a buffer is in use for one run,
+    /// so two allocations alternate.
     spare: Vec<Option<Tensor>>,
     /// The address of every result's memory during a run.
     outputs: Vec<*mut u8>,
-    /// The results, flattened: buffers, and the shapes in which they are handed out.
+    /// The results, flattened: buffers, and the shapes that callers see.
     pub(super) result_leaves: Vec<(BufferId, Vec<usize>)>,
-    /// Which of them are handed out as copies.
+    /// Whether each result is returned as a copy.
     pub(super) kept_results: Vec<bool>,
-    /// Memory that the caller lends for results of this run; null for the others.
+    /// Memory that the caller lends for the results of this run; null for the other results.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
-    /// For each input its number among those that are tensors.
+    /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
-    /// The tables that are read row by row.
+    /// The tables whose rows are read on demand.
     pub(super) tables: Tables,
     /// The address of every buffer during a run.
     pub(super) addresses: Vec<*mut u8>,
-    /// Whether runs read each buffer.
+    /// Whether runs read each buffer directly.
     read: Vec<bool>,
-    /// The pointers handed to a kernel.
+    /// The pointers that are passed to a kernel.
     pub(super) args: Vec<*mut u8>,
-    /// The time that building it took: machine code, then packing and memory.
+    /// The duration of the build: machine code, then packing and memory.
     built: [Duration; 2],
-    /// For each step the total and the shortest time.
+    /// For each step, the total and the shortest time.
     pub(super) times: Option<Vec<(Duration, Duration)>>,
 }
 
 // SAFETY: the addresses point into memory that the executable owns or borrows only during `run`, which takes `&mut`.
 unsafe impl Send for Executable {}
 
-/// Compiles a program's kernels, and drops the compiler from memory.
+/// Compiles a program's kernels, and releases the compiler's memory.
 fn compile_kernels(program: &Program, options: &ExecutableOptions) -> Result<CompiledKernels, RunError> {
     let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
         Diagnostic::new(Code::E0603, format!("the kernels failed to compile: {e}"))
@@ -111,7 +112,7 @@ fn compile_kernels(program: &Program, options: &ExecutableOptions) -> Result<Com
     Ok(kernels)
 }
 
-/// For each input its number among those that are tensors of the caller.
+/// For each input, its index among the caller's tensors.
 fn number_tensor_inputs(program: &Program) -> Vec<Option<usize>> {
     let mut tensors = 0..;
     let number = |i: &ProgramInput| match (&i.state, &i.ty) {
@@ -122,7 +123,7 @@ fn number_tensor_inputs(program: &Program) -> Vec<Option<usize>> {
 }
 
 impl Executable {
-    /// Compiles a program's kernels, packs its weights and takes its memory.
+    /// Compiles a program's kernels, packs its weights and allocates its memory.
     pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
         let begin = Instant::now();
         let kernels = compile_kernels(&program, options)?;
@@ -164,22 +165,22 @@ impl Executable {
         })
     }
 
-    /// The time that building it took: the machine code, then packing constants and allocating memory.
+    /// The duration of the build: the machine code, then packing constants and allocating memory.
     pub fn build_times(&self) -> [Duration; 2] {
         self.built
     }
 
-    /// The constants that steps read in packed form, each once. Other executables may share them.
+    /// The packed constants that steps read, without duplicates. Other executables may share them.
     pub fn packed_constants(&self) -> &[Pack] {
         &self.packed
     }
 
-    /// Whether runs read a buffer as it is, and not in a packed form alone.
+    /// Whether runs read a buffer directly, and not only in packed form.
     pub fn reads(&self, b: BufferId) -> bool {
         self.read[b.0]
     }
 
-    /// The executables that its steps run, in order.
+    /// The executables that the steps run, in order.
     pub fn nested(&self) -> impl Iterator<Item = &Executable> {
         self.actions.iter().flat_map(|a| match a {
             Action::Control(_, graphs) => &graphs[..],
@@ -197,14 +198,13 @@ impl Executable {
         &self.kernels
     }
 
-    /// The values of the buffers that runs change, by path: at first the module's, then those that the last run left. (A
-    /// buffer that runs only write to is there after the first run.)
+    /// The values of the buffers that runs update, by path: first the module's values, then those of the last run. (A
+    /// buffer that runs only write exists after the first run.)
     pub fn state(&self) -> &HashMap<Arc<str>, Tensor> {
         &self.state
     }
 
-    /// Sets the value of a buffer for the next run. Ignores paths that are not buffers which runs update, and tensors of a
-    /// different type.
+    /// Sets the value of a buffer for the next run. Ignores unknown paths and tensors of another type.
     pub fn set_state(&mut self, path: &str, value: &Tensor) {
         let is_state = |i: &&ProgramInput| i.state.is_some() && *i.name == *path;
         let input = self.program.inputs.iter().find(is_state);
@@ -216,8 +216,8 @@ impl Executable {
         }
     }
 
-    /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure. New values of
-    /// buffers lead the results ([`Program::mutations`]); the next run finds them there.
+    /// Runs on inputs in the order of the program's tensor inputs, and returns the results in their structure. The
+    /// new values of buffers are the leading results ([`Program::mutations`]); the next run starts with them.
     pub fn run<I: RunInput>(&mut self, inputs: &[I]) -> Result<Val<Tensor>, RunError> {
         self.run_steps(inputs)?;
         let result = self.collect_output(inputs);
@@ -225,8 +225,8 @@ impl Executable {
         Ok(result)
     }
 
-    /// Runs without handing out results: they stay in the executable's memory, see [`Executable::results`]. Allocates nothing after
-    /// the first call, library calls apart.
+    /// Runs without returning results: they stay in the executable's memory, see [`Executable::results`]. After the
+    /// first call only library calls allocate.
     pub fn execute<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.run_steps(inputs)?;
         self.keep_buffer_values(inputs);
@@ -250,7 +250,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Keeps the new values of buffers for the next run.
+    /// Stores the new values of buffers for the next run.
     pub(super) fn keep_buffer_values<I: RunInput>(&mut self, inputs: &[I]) {
         let Some(Val::Tuple(items)) = &self.program.output else {
             return;
@@ -263,7 +263,7 @@ impl Executable {
                 _ => None,
             })
         };
-        // Reads all values before it replaces any: one buffer's new value may be another's old one.
+        // Read all values before replacing any: the new value of one buffer may be the old value of another.
         let mut values = std::mem::take(&mut self.values);
         values.extend(of_buffers().map(|(_, (b, shape))| self.result_tensor(*b, shape, inputs)));
         for ((path, _), t) in of_buffers().zip(values.drain(..)) {
@@ -275,7 +275,7 @@ impl Executable {
         self.values = values;
     }
 
-    /// The results that have memory of their own, as the last run left them.
+    /// The results of the last run that are allocated for each run.
     pub fn results(&self) -> &[Tensor] {
         &self.results
     }
@@ -303,7 +303,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Points every buffer at its memory.
+    /// Sets the address of every buffer.
     fn bind_buffers<I: RunInput>(&mut self, inputs: &[I]) {
         let results = self.results.iter_mut().zip(&mut self.spare);
         for (((r, spare), output), lent) in results.zip(&mut self.outputs).zip(&self.lent) {
@@ -322,7 +322,7 @@ impl Executable {
         let read = self.read.iter();
         for ((b, address), read) in self.program.buffers.iter().zip(&mut self.addresses).zip(read) {
             *address = match &b.place {
-                // Inputs and constants are only read; the cast is for the common table.
+                // Inputs and constants are only read. The cast is needed because all addresses share one table.
                 BufferPlace::Input(n) => {
                     let input = &self.program.inputs[*n];
                     let data = match input.state {
@@ -331,7 +331,7 @@ impl Executable {
                     };
                     data.map_or(std::ptr::null_mut(), <*const u8>::cast_mut)
                 }
-                // Only packing needed it; reading it would keep a second copy in memory.
+                // Only packing needed this constant. Reading it would keep a second copy in memory.
                 BufferPlace::Constant(_) if !read => std::ptr::null_mut(),
                 BufferPlace::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.
@@ -346,7 +346,7 @@ impl Executable {
     }
 }
 
-/// The scratch memory, in bytes, that all chunks of a step need together.
+/// The scratch memory that all chunks of a step need together, in bytes.
 fn scratch_bytes(action: &Action) -> usize {
     match action {
         Action::Kernel {
@@ -356,7 +356,7 @@ fn scratch_bytes(action: &Action) -> usize {
     }
 }
 
-/// Fails if the system does not have enough memory for a run.
+/// Returns an error if the system does not have enough memory for a run.
 fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     let results = program
         .buffers

@@ -1,4 +1,4 @@
-//! What a run reads: tensors, or memory of the caller's.
+//! The inputs of a run: tensors, or the caller's memory.
 
 use crate::tensor::{Tensor, View};
 use crate::types::{DType, TensorType};
@@ -8,7 +8,7 @@ pub trait RunInput {
     /// Element type.
     fn dtype(&self) -> DType;
 
-    /// Sizes.
+    /// Shape.
     fn shape(&self) -> &[usize];
 
     /// The address of the first element, which is only read.
@@ -41,7 +41,7 @@ impl RunInput for Tensor {
     }
 }
 
-/// A run panics if the view is not dense; callers check this first.
+/// Panics if the view is not dense; callers check this first.
 impl RunInput for &View<'_> {
     fn dtype(&self) -> DType {
         View::dtype(self)

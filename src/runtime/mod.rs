@@ -1,6 +1,7 @@
-//! Running compiled programs.
+//! Runs compiled programs.
 //!
-//! An [`Executable`] owns what a run needs: compiled kernels, planned contractions, the arena, and memory for results.
+//! An [`Executable`] owns everything that a run needs: compiled kernels, planned contractions, the arena, and memory
+//! for results.
 //! After the first run it allocates only for results that the caller still holds.
 
 mod code;

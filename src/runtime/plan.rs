@@ -1,4 +1,4 @@
-//! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
+//! Plans a program's steps: divides kernels into chunks, and plans contractions with packed constants.
 
 use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError, cancelled};
 use crate::code::CompiledKernels;
@@ -16,27 +16,28 @@ use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
-/// Below this much estimated work a kernel stays on one thread: handing out chunks would cost more than it saves.
+/// A kernel with less estimated work than this runs on one thread: distributing chunks would cost more than it saves.
 const PARALLEL_NANOSECONDS: f64 = 5_000.0;
-/// Chunks per thread: enough for a thread that is held up to be helped, few enough to cost nothing.
+/// Chunks per thread: enough that other threads can take over the work of a delayed one, few enough that they cost
+/// nothing.
 const CHUNKS_PER_THREAD: usize = 4;
 
 /// A plan of `math` with its operands.
 pub(super) enum ContractPlan {
     MatMul(Box<dyn MatMulPlan>),
     Conv(Box<dyn ConvPlan>),
-    /// With the kernel between its convolutions, and whether each convolution has a bias.
+    /// An expansion, with the kernel between its convolutions, and whether each convolution has a bias.
     Expansion(Box<dyn ExpansionPlan>, Option<usize>, [bool; 2]),
     Attention(Box<dyn AttentionPlan>),
     Recurrent(Box<dyn RecurrentPlan>, RecurrentOperands),
 }
 
-/// How a step runs.
+/// How to run a step.
 pub(super) enum Action {
     Kernel {
         index: usize,
         buffers: Vec<BufferId>,
-        /// Iterations of the parallel loop, and how many a chunk has.
+        /// The iterations of the parallel loop, and the number of iterations in a chunk.
         extent: usize,
         chunk: usize,
         /// Scratch bytes per chunk.
@@ -49,22 +50,23 @@ pub(super) enum Action {
         tail: Option<program::KernelTail>,
     },
     Routine(usize, RoutineFn),
-    /// A control-flow step, with what it runs.
+    /// A control-flow step, with the executables that it runs.
     Control(usize, Vec<Executable>),
 }
 
-/// The actions of a program's steps, and the packed constants that they read, each once.
+/// The actions of a program's steps, and the packed constants that they read, without duplicates.
 pub(super) struct Planned {
     pub actions: Vec<Action>,
     pub packed: Vec<Pack>,
 }
 
-/// Bytes that the weights of a program may take beyond those that they have as they are. All that a process needs beside weights and
-/// arena is to stay below 40 MB; the compiler, its kernels and working memory are the rest of that.
+/// The maximum number of bytes by which packed weights may exceed the original weights. The process should need less
+/// than 40 MB besides weights and arena; the compiler, its kernels and working memory need the rest of that.
 const ROOM: usize = 8 << 20;
 
-/// For each step whether its weight may be kept in a form that has more bytes: the smallest first, as far as [`ROOM`] goes. What is
-/// gained by a byte is nearly the same for all, and more for small weights of large images.
+/// For each step, whether its weight may be packed in a form that is larger. The smallest weights come first, until
+/// [`ROOM`] is used up. The gain per byte is nearly the same for all weights, but larger for small weights of large
+/// images.
 fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<bool> {
     let mut out = vec![false; program.steps.len()];
     let wants = program.steps.iter().enumerate().filter_map(|(i, step)| match step {
@@ -90,7 +92,7 @@ fn choose_roomy_weights(program: &Program, options: &ExecutableOptions) -> Vec<b
     out
 }
 
-/// Plans every step. Packing constants is most of the work, and steps do it on all threads.
+/// Plans every step. Most of the time is spent on packing constants, which uses all threads.
 pub(super) fn plan_actions(
     program: &Program,
     kernels: &CompiledKernels,
@@ -105,8 +107,8 @@ pub(super) fn plan_actions(
     };
     let planned: Vec<Mutex<Option<Result<Action, RunError>>>> =
         program.steps.iter().map(|_| Mutex::new(None)).collect();
-    // The largest first: no thread works alone on a large one at the end, and the memory for originals and copies together is
-    // at its highest while little is packed.
+    // The largest first: no thread is left alone with a large weight at the end, and originals and copies take the
+    // most memory together while little has been packed.
     let mut order: Vec<usize> = (0..planned.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
     options.pool.run(planned.len(), |i| {
@@ -130,7 +132,7 @@ pub(super) fn plan_actions(
     Ok(Planned { actions, packed })
 }
 
-/// The packed constants of the actions and of the graphs that they run, each once.
+/// The packed constants of the actions, and of the graphs that they run, without duplicates.
 fn collect_packed(packer: Packer, actions: &[Action]) -> Vec<Pack> {
     let mut packed = packer.into_packed();
     for action in actions {
@@ -142,7 +144,7 @@ fn collect_packed(packer: Packer, actions: &[Action]) -> Vec<Pack> {
     packed
 }
 
-/// Of tables whose rows a kernel gathers (embeddings), only the rows that it reads are copied from the file.
+/// If a kernel gathers rows of a table (an embedding), only these rows are copied from the file.
 fn read_tables_sparsely(program: &Program) {
     for step in &program.steps {
         let Step::Kernel { buffers, .. } = step else { continue };
@@ -158,7 +160,7 @@ fn read_tables_sparsely(program: &Program) {
     }
 }
 
-/// Bytes of the constants of a step's contraction.
+/// The size in bytes of the constants of a step's contraction.
 fn constant_bytes(program: &Program, step: &Step) -> usize {
     let constants = contract_constants(program, step);
     constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
@@ -179,7 +181,7 @@ struct StepPlanner<'a> {
     kernels: &'a CompiledKernels,
     options: &'a ExecutableOptions,
     packer: Packer<'a>,
-    /// For each step whether its weight may be kept in a form that has more bytes.
+    /// For each step, whether its weight may be packed in a form that is larger.
     roomy: Vec<bool>,
 }
 
@@ -227,7 +229,7 @@ impl StepPlanner<'_> {
         Some(Constant::from_tensor(tensor, &self.packer))
     }
 
-    /// Plans a contraction. `room` states whether its weight may be kept in a form that has more bytes.
+    /// Plans a contraction. `room` states whether its weight may be packed in a form that is larger.
     fn plan_contract(&self, contract: &Contract, room: bool) -> Result<ContractPlan, PlanError> {
         let library = &*self.options.library;
         Ok(match contract {
@@ -264,20 +266,21 @@ impl StepPlanner<'_> {
     }
 }
 
-/// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
-/// threads, and no result depends on it.
+/// The extent of the parallel loop and the size of a chunk. The partition depends only on the kernel and the number
+/// of threads, and does not affect results.
 fn partition_loop(k: &Kernel, threads: usize) -> (usize, usize) {
     let extent = k.parallel_extent();
     if threads < 2 || k.parallel_loop().is_none() || estimate::kernel_nanoseconds(k) < PARALLEL_NANOSECONDS {
         return (extent, extent.max(1));
     }
     let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
-    // Vectors of a flat kernel begin at aligned places.
+    // Align chunks of a flat kernel to vectors.
     let flat = k.parallel_loop().is_some_and(|l| l.vector);
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
 }
 
-/// The buffers that runs read. Constants that contractions have packed are not among them, unless another step reads them.
+/// The buffers that runs read directly. Constants that contractions have packed are not among them, unless another step
+/// reads them.
 pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.buffers.len()];
     let results = program.output.iter().flat_map(|o| o.leaves());
@@ -323,7 +326,7 @@ fn constant_tensor<'a>(program: &'a Program, o: &BufferOperand) -> Option<&'a Te
     }
 }
 
-/// A kernel that runs on pieces of a result which is never in memory as a whole. All its buffers are that result.
+/// A kernel that runs on pieces of a result that is never complete in memory. All its buffers are that result.
 pub(super) struct Alone<'a> {
     pub kernels: &'a CompiledKernels,
     pub kernel: usize,
@@ -335,10 +338,11 @@ impl Alone<'_> {
     /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
-            // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
+            // SAFETY: the context is the `Alone` that outlives the contraction; the tile belongs to the caller.
             let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
             let args = [t.data; MAX_BETWEEN_BUFFERS];
-            // SAFETY: the kernel is flat over its buffers, which are all this piece; it is finished and no other thread's.
+            // SAFETY: the kernel is flat over its buffers, all of which are this piece. The piece is complete, and no
+            // other thread uses it.
             unsafe {
                 let args = &args[..a.buffers.min(MAX_BETWEEN_BUFFERS)];
                 a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
@@ -362,15 +366,15 @@ impl Follow<'_> {
     /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
-            // SAFETY: the context is the `Follow` that outlives the contraction; the tile is the caller's.
+            // SAFETY: the context is the `Follow` that outlives the contraction; the tile belongs to the caller.
             let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };
             // Rows without gaps are one piece.
             let whole = t.row_stride == t.cols;
             let (rows, cols) = if whole { (1, t.rows * t.cols) } else { (t.rows, t.cols) };
             for row in 0..rows {
                 let begin = t.offset + row * t.row_stride;
-                // SAFETY: the kernel is flat over the result and takes no scratch memory; the tile's elements are finished
-                // and no other thread's, and of the other buffers it only reads.
+                // SAFETY: the kernel is flat over the result and uses no scratch memory. The tile's elements are
+                // complete, and no other thread uses them. The kernel only reads the other buffers.
                 unsafe {
                     f.kernels
                         .run(f.kernel, f.args, begin, begin + cols, std::ptr::null_mut())

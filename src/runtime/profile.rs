@@ -1,20 +1,20 @@
-//! Times of the steps of a run.
+//! Measures the steps of a run.
 
 use super::executable::Executable;
 use super::plan::{Action, ContractPlan};
 use crate::program::Step;
 use std::time::Duration;
 
-/// Times of one step over the runs since profiling began.
+/// Times of one step since profiling began.
 #[derive(Clone, Debug)]
 pub struct ProfileRow {
-    /// The kernel's name, or the contraction and how it is computed, or the library call.
+    /// The name of the kernel, the method of the contraction, or the library call.
     pub name: String,
     /// Total time.
     pub time: Duration,
     /// The shortest run.
     pub min: Duration,
-    /// Bytes of the buffers it reads and writes, once.
+    /// Bytes of the buffers that it reads and writes, each counted once.
     pub bytes: usize,
     /// Multiply-adds; 0 for kernels.
     pub macs: f64,
@@ -28,12 +28,12 @@ pub struct Profile {
 }
 
 impl Executable {
-    /// Measures every step from now on.
+    /// Starts measuring every step.
     pub fn start_profile(&mut self) {
         self.times = Some(vec![(Duration::ZERO, Duration::MAX); self.actions.len()]);
     }
 
-    /// What was measured since [`Executable::start_profile`].
+    /// The measurements since [`Executable::start_profile`].
     pub fn profile(&self) -> Profile {
         let times = self.times.as_deref().unwrap_or_default();
         let rows = self

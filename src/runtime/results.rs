@@ -1,4 +1,4 @@
-//! What a run gives: results in memory of the executable's, or of the caller's.
+//! The results of a run, in the executable's memory or the caller's.
 
 use super::executable::{Executable, RunError};
 use super::input::RunInput;
@@ -9,8 +9,8 @@ use crate::tensor::{Tensor, View, ViewMut};
 use crate::types::{DType, TensorType, Val};
 
 impl Executable {
-    /// Runs with the results, flattened and without the new values of buffers, in memory of the caller's. Allocates nothing after the
-    /// first call, library calls apart.
+    /// Runs and writes the results (flattened, without the new values of buffers) to the caller's memory. After the
+    /// first call only library calls allocate.
     pub fn run_into<I: RunInput>(&mut self, inputs: &[I], targets: &mut [ViewMut<'_>]) -> Result<(), RunError> {
         let types = self
             .user_results()
@@ -31,15 +31,15 @@ impl Executable {
         done
     }
 
-    /// The results, flattened, but for the leading new values of buffers and inputs.
+    /// The results, flattened, without the leading new values of buffers and inputs.
     fn user_results(&self) -> &[(BufferId, Vec<usize>)] {
         self.result_leaves
             .get(self.program.mutations.len()..)
             .unwrap_or_default()
     }
 
-    /// Lets steps write results directly to the caller's memory: those that have memory of their own and are not the new value of a
-    /// buffer.
+    /// Lets steps write directly to the caller's memory those results that are allocated for each run and are not
+    /// also the new value of a buffer.
     fn lend_memory(&mut self, targets: &mut [ViewMut<'_>]) {
         let (mutated, results) = self
             .result_leaves
@@ -54,13 +54,13 @@ impl Executable {
         }
     }
 
-    /// Whether the steps have written the buffer where the target is.
+    /// Whether the steps have written the buffer to the target directly.
     fn is_lent(&self, b: BufferId, target: &mut ViewMut<'_>) -> bool {
         matches!(self.program.buffers[b.0].place, BufferPlace::Output(n) if self.lent[n] == target.address())
     }
 
-    /// The results in their structure. Those after the new values of buffers share no memory with the model and its state: hosts let
-    /// their users write there.
+    /// The results in their structure. The results after the new values of buffers share no memory with the model and
+    /// its state, because callers may write to them.
     pub(super) fn collect_output<I: RunInput>(&self, inputs: &[I]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
         let mut copied = self.kept_results.iter();
@@ -70,7 +70,7 @@ impl Executable {
         })
     }
 
-    /// What a buffer that is handed out holds.
+    /// The content of a buffer that is returned.
     pub(super) fn result_tensor<I: RunInput>(&self, b: BufferId, shape: &[usize], inputs: &[I]) -> Tensor {
         match &self.program.buffers[b.0].place {
             BufferPlace::Input(n) => {
@@ -83,7 +83,7 @@ impl Executable {
             }
             BufferPlace::Constant(t) => t.reshape(shape),
             BufferPlace::Output(n) if !self.lent[*n].is_null() => {
-                // SAFETY: the caller lent room for the buffer, and this run has written it.
+                // SAFETY: the caller lent memory for the buffer, and this run has written it.
                 let view = unsafe { View::from_raw_parts(self.program.buffers[b.0].dtype, shape, None, self.lent[*n]) };
                 view.expect("the buffer's size was checked").to_tensor()
             }
@@ -93,7 +93,7 @@ impl Executable {
     }
 }
 
-/// An error if memory that a caller lends is not of the results' types.
+/// Returns an error if the caller's memory does not have the types of the results.
 pub fn check_result_memory<'a>(
     results: impl ExactSizeIterator<Item = (DType, &'a [usize])>,
     targets: &[ViewMut<'_>],
@@ -124,7 +124,7 @@ pub(super) fn result_leaves(program: &Program) -> Vec<(BufferId, Vec<usize>)> {
     output.flat_map(Val::leaves).cloned().collect()
 }
 
-/// For each result whether the user would share its memory with the model: a constant, or a buffer's value.
+/// For each result, whether it would share memory with the model: a constant, or the value of a buffer.
 pub(super) fn kept_results(program: &Program, leaves: &[(BufferId, Vec<usize>)]) -> Vec<bool> {
     let (values, results) = leaves.split_at(program.mutations.len().min(leaves.len()));
     let outlives_call = |b: &BufferId| match &program.buffers[b.0].place {
@@ -136,7 +136,7 @@ pub(super) fn kept_results(program: &Program, leaves: &[(BufferId, Vec<usize>)])
     values.iter().map(|_| false).chain(results).collect()
 }
 
-/// Memory for the results that have their own.
+/// Memory for the results that are allocated for each run.
 pub(super) fn result_memory(program: &Program) -> Vec<Tensor> {
     let mut results = vec![None; program.outputs];
     for b in &program.buffers {

@@ -1,18 +1,18 @@
-//! What executables of one process share.
+//! Data that the executables of a process share.
 
 use crate::math::contract::Packs;
 use std::sync::{Arc, OnceLock};
 
-/// Packed weights that other executables use too: those of the same graph at other sizes, and those of the same file read
-/// again. Nothing stays here longer than some executable has it.
+/// Packed weights that several executables use: executables of the same graph at other sizes, or of the same file
+/// read again. An entry lives as long as an executable uses it.
 #[derive(Default)]
 pub struct Shared {
-    /// Weights by their memory and the order in which they are packed.
+    /// Packed weights, by the memory of the original and the packed form.
     pub packs: Packs,
 }
 
 impl Shared {
-    /// What all executables of this process share.
+    /// The cache of this process.
     pub fn of_process() -> Arc<Shared> {
         static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
         SHARED.get_or_init(Arc::default).clone()

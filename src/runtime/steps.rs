@@ -1,4 +1,4 @@
-//! One step of a run: a kernel over its chunks, a contraction, an op's routine, control flow.
+//! Runs one step: a kernel over its chunks, a contraction, an op's routine, or control flow.
 
 use super::executable::{Executable, RoutineFn, RunError};
 use super::plan::{Action, Alone, ContractPlan, Follow};
@@ -26,7 +26,7 @@ impl Executable {
                 self.args.clear();
                 self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
                 let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
-                // SAFETY: the steps before this one have computed its inputs.
+                // SAFETY: the previous steps have computed its inputs.
                 unsafe { self.tables.fetch_rows(i, &self.addresses) };
                 let status = self.run_kernel(index, extent, chunk, size);
                 self.check_status(i, status)
@@ -64,9 +64,9 @@ impl Executable {
             let s = &shared;
             let begin = c * chunk;
             let end = (begin + chunk).min(extent);
-            // SAFETY: the arguments point at buffers of the sizes and dtypes the kernel was verified for; chunks write
-            // disjoint elements, because iterations of the parallel loop are independent; every chunk has scratch of
-            // its own.
+            // SAFETY: the arguments point to buffers of the sizes and dtypes that the kernel was verified for. Chunks
+            // write disjoint elements, because iterations of the parallel loop are independent. Every chunk has
+            // separate scratch memory.
             let s = unsafe { s.kernels.run(index, s.args, begin, end, s.memory.add(c * scratch)) };
             if s != Status::OK {
                 status.fetch_or(s.0, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Executable {
         unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
     }
 
-    /// Two convolutions as one, with the kernel between them; `operand` gives the operands.
+    /// Runs two convolutions as one, with the kernel between them. `operand` returns the address of an operand.
     ///
     /// # Safety
     /// As for [`ExpansionPlan::run`].
@@ -122,7 +122,7 @@ impl Executable {
             middle: middle.as_ref().map(Alone::as_tail),
             tail,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { plan.run(&self.pool, &args) };
     }
 
@@ -134,8 +134,8 @@ impl Executable {
                 .map_or(std::ptr::null::<u8>(), |o| self.operand_address(o).cast_const())
         };
         let c = self.addresses[out.0];
-        // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
-        // the memory plan never lets a step's result overlap its operands.
+        // SAFETY: the descriptors were built from the shapes and strides of the operands, the buffers have these
+        // sizes, and the memory plan never lets the result of a step overlap its operands.
         unsafe {
             match plan {
                 ContractPlan::MatMul(p) => p.run(
@@ -174,7 +174,7 @@ impl Executable {
         let args = call.args.iter().map(|v| v.map(|o| self.lend_operand(o))).collect();
         let result = |b: &BufferId| {
             let buffer = &self.program.buffers[b.0];
-            // SAFETY: the buffer has room for these elements, and the memory plan keeps it apart from the operands.
+            // SAFETY: the buffer has these elements, and the memory plan keeps it separate from the operands.
             let view = unsafe { ViewMut::from_raw_parts(buffer.dtype, &buffer.shape, self.addresses[b.0]) };
             view.expect("buffers have sizes and aligned memory")
         };
@@ -182,7 +182,7 @@ impl Executable {
         routine(args, &mut results, &self.pool)
     }
 
-    /// An operand for the time of a step: where it is, if its elements are dense.
+    /// An operand as a tensor that borrows its memory for the step, if its elements are dense.
     fn lend_operand(&self, o: &BufferOperand) -> Tensor {
         let buffer = &self.program.buffers[o.buffer.0];
         let size = buffer.dtype.size();
@@ -190,7 +190,7 @@ impl Executable {
         if n == 0 || !has_row_major_strides(o) {
             return self.gather_operand(o);
         }
-        // SAFETY: views stay within their buffer, which no step writes while it is read; routines keep no operand.
+        // SAFETY: views stay within their buffer, which is not written while it is read. Routines keep no operand.
         let bytes = unsafe {
             let first = self.addresses[o.buffer.0].offset(o.offset as isize * size as isize);
             BorrowedBytes::new(first, n * size)
@@ -213,7 +213,7 @@ impl Executable {
         stored
     }
 
-    /// Copies a tensor that `op` gave to a buffer.
+    /// Copies a tensor that `op` returned to a buffer.
     fn store_tensor(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
         let buffer = &self.program.buffers[b.0];
         if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.byte_count() {
@@ -221,23 +221,23 @@ impl Executable {
             let title = format!("`{op}` returned {} instead of {dtype}{shape:?}", t.ty());
             return Err(Box::new(Diagnostic::new(Code::E0603, title)));
         }
-        // SAFETY: the buffer has exactly these bytes and no tensor shares them.
+        // SAFETY: the buffer has exactly these bytes, and no tensor shares them.
         unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
         Ok(())
     }
 
-    /// An operand as a tensor of its own.
+    /// A copy of an operand.
     fn gather_operand(&self, o: &BufferOperand) -> Tensor {
         let strides: SmallVec<[isize; 6]> = o.strides.iter().map(|&s| s as isize).collect();
         let dtype = self.program.buffers[o.buffer.0].dtype;
-        // SAFETY: operands stay within their buffer, which no step writes meanwhile.
+        // SAFETY: operands stay within their buffer, which is not written during the step.
         let view = unsafe { View::from_raw_parts(dtype, &o.shape, Some(&strides), self.operand_address(o)) };
         view.expect("an operand has a stride for each dim and fits its buffer")
             .to_tensor()
     }
 }
 
-/// The arguments of an attention; `operand` gives the address of an operand.
+/// The arguments of an attention step. `operand` returns the address of an operand.
 fn attention_args(operand: &dyn Fn(usize) -> *const u8, out: *mut u8) -> AttentionArgs {
     AttentionArgs {
         q: operand(0),
@@ -249,7 +249,7 @@ fn attention_args(operand: &dyn Fn(usize) -> *const u8, out: *mut u8) -> Attenti
     }
 }
 
-/// The arguments of a recurrent step; `operand` gives the address of an operand.
+/// The arguments of a recurrent step. `operand` returns the address of an operand.
 fn recurrent_args(o: &RecurrentOperands, operand: &dyn Fn(usize) -> *const u8, out: *mut u8) -> RecurrentArgs {
     let optional = |i: Option<usize>| i.map_or(std::ptr::null(), |i| operand(i).cast());
     RecurrentArgs {
@@ -269,11 +269,11 @@ fn has_row_major_strides(o: &BufferOperand) -> bool {
     dims.all(|(&n, (&a, &b))| n == 1 || a as i64 == b)
 }
 
-/// What the chunks of a kernel share.
+/// The state that the chunks of a kernel share.
 struct Chunks<'a> {
     kernels: &'a CompiledKernels,
     args: &'a [*mut u8],
     memory: *mut u8,
 }
-// SAFETY: each chunk writes elements and scratch memory of its own.
+// SAFETY: each chunk writes different elements and separate scratch memory.
 unsafe impl Sync for Chunks<'_> {}

@@ -1,9 +1,10 @@
-//! Tables of which kernels read some rows: embeddings.
+//! Tables of which kernels read only some rows: embeddings.
 //!
-//! A table in a mapped file is not read where it lies. A system maps a file in pieces much larger than a row (Linux, from 6.18 on,
-//! whatever its cache holds together, up to 2 MiB for one element), and all of a piece is then resident. Instead the rows that
-//! indices name are copied, each once, to memory of the table's size that is untouched elsewhere; the file's pages go again. The
-//! same table is often a packed weight too (tied embeddings), and is then resident only as that.
+//! A table in a mapped file is not read in place. Systems map files in units that are much larger than a row (Linux,
+//! from 6.18 on, maps a whole folio of its cache, up to 2 MiB, for one element), and the whole unit becomes resident.
+//! Instead, the rows that indices refer to are copied, each once, to memory of the table's size whose other pages are
+//! never touched. The file's pages are then released. The same table is often also a packed weight (tied embeddings);
+//! then only the packed weight is resident.
 
 use crate::kernel::{Buf, BufferRole, IndexBound, Inst, Kernel, Stmt, Value};
 use crate::program::{BufferId, BufferPlace, Contract, Program, Step, whole_buffer};
@@ -14,27 +15,28 @@ use memmap2::MmapMut;
 use std::collections::HashMap;
 use std::slice::from_raw_parts;
 
-/// Smaller tables are read where they are.
+/// Tables smaller than this are read in place.
 const LEAST: usize = 2 << 20;
-/// Rows after which the file's pages go: the more, the fewer calls of the system; each may be 2 MiB.
+/// The number of rows after which the file's pages are released. Larger values need fewer system calls, but each row
+/// may keep 2 MiB resident.
 const RELEASED: usize = 4;
 
-/// A table's rows, as far as they were asked for.
+/// A table with the rows that have been requested so far.
 pub(super) struct SparseTable {
-    /// The buffer that the program has it in.
+    /// The table's buffer in the program.
     pub buffer: BufferId,
     source: Tensor,
     memory: MmapMut,
-    /// For each row whether it is there.
+    /// Whether each row has been copied.
     have: Vec<bool>,
-    /// Bytes of a row.
+    /// The size of a row in bytes.
     row: usize,
 }
 
-/// A step's kernel that reads a table by the elements of another buffer.
+/// A kernel that reads a table by the elements of another buffer.
 pub(super) struct Gather {
     step: usize,
-    /// Which of the tables.
+    /// The index of the table.
     table: usize,
     ids: BufferId,
     wide: bool,
@@ -42,14 +44,15 @@ pub(super) struct Gather {
     bound: IndexBound,
 }
 
-/// The tables of a program that can be read so, and the steps that do.
+/// The tables of a program that can be read row by row, and the steps that read them.
 #[derive(Default)]
 pub(super) struct Tables {
     pub all: Vec<SparseTable>,
     gathers: Vec<Gather>,
 }
 
-/// How a kernel reads a table: by elements of this buffer, brought into the table's rows so; and elements of a row.
+/// How a kernel reads a table: by elements of this buffer, which are brought into range by this rule. Also the number
+/// of elements of a row.
 #[derive(Clone, Copy, PartialEq)]
 struct Reads {
     ids: Buf,
@@ -59,7 +62,7 @@ struct Reads {
 }
 
 impl Tables {
-    /// Finds them.
+    /// Finds the tables.
     pub(super) fn find_in(program: &Program) -> Tables {
         let mut out = Tables::default();
         let results: Vec<BufferId> = program.output.iter().flat_map(|o| o.leaves()).map(|l| l.0).collect();
@@ -97,17 +100,17 @@ impl Tables {
         out
     }
 
-    /// Copies the rows that a step is about to read.
+    /// Copies the rows that a step will read.
     ///
     /// # Safety
-    /// `addresses` are those of the program's buffers, and the step's indices are computed.
+    /// `addresses` are those of the program's buffers, and the step's indices have been computed.
     pub(super) unsafe fn fetch_rows(&mut self, step: usize, addresses: &[*mut u8]) {
         for g in self.gathers.iter().filter(|g| g.step == step) {
             let (data, table) = (addresses[g.ids.0].cast_const(), &mut self.all[g.table]);
             if g.count == 0 {
                 continue;
             }
-            // SAFETY: the buffer has these elements; kernels only read it.
+            // SAFETY: the buffer has these elements, and kernels only read it.
             unsafe {
                 match g.wide {
                     true => table.fetch_rows(from_raw_parts(data.cast::<i64>(), g.count).iter().copied(), g.bound),
@@ -121,11 +124,11 @@ impl Tables {
     }
 }
 
-/// Zeros in pages that are the system's until they are written, however large its pages else are.
+/// Zeros in pages that the system provides when they are first written, without huge pages.
 fn map_zeroed(bytes: usize) -> Option<MmapMut> {
     let memory = MmapMut::map_anon(bytes).ok()?;
     #[cfg(target_os = "linux")]
-    // Where there are no huge pages there is nothing to say.
+    // Systems without huge pages reject this request, which is fine.
     let _ = memory.advise(memmap2::Advice::NoHugePage);
     Some(memory)
 }
@@ -146,7 +149,7 @@ fn make_gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather
     }
 }
 
-/// The steps whose kernels read rows of the constant `b`, if nothing else reads it but what packs it.
+/// The steps whose kernels read rows of the constant `b`. `None` if other steps read it, except to pack it.
 fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
     let mut readers = vec![];
     for (i, step) in program.steps.iter().enumerate() {
@@ -170,7 +173,7 @@ fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
     Some(readers)
 }
 
-/// Whether a contraction packs the constant `b`, so that its runs do not read it.
+/// Whether a contraction packs the constant `b`, so that runs do not read it.
 fn packs_constant(program: &Program, contract: &Contract, b: BufferId) -> bool {
     let Contract::MatMul(d, o) = contract else { return false };
     let is = |i: usize| o.get(i).is_some_and(|o| o.buffer == b);
@@ -181,7 +184,7 @@ fn packs_constant(program: &Program, contract: &Contract, b: BufferId) -> bool {
     d.dtype == DType::F32 && is(1) && constant(1) && !constant(0) && (2..o.len()).all(|i| !is(i))
 }
 
-/// How a kernel reads the buffer `table`, if all its reads are of rows, by one buffer's elements.
+/// How a kernel reads the buffer `table`, if it reads only rows, by the elements of one buffer.
 fn find_row_reads(k: &Kernel, table: Buf) -> Option<Reads> {
     let mut values = HashMap::new();
     let mut loads = vec![];
@@ -212,7 +215,7 @@ fn find_row_reads(k: &Kernel, table: Buf) -> Option<Reads> {
     reads
 }
 
-/// Every value's instruction.
+/// The instruction of every value.
 fn collect_insts<'a>(body: &'a [Stmt], values: &mut HashMap<Value, &'a Inst>, seen: &mut impl FnMut(&Inst)) {
     for s in body {
         match s {
@@ -226,7 +229,7 @@ fn collect_insts<'a>(body: &'a [Stmt], values: &mut HashMap<Value, &'a Inst>, se
     }
 }
 
-/// The buffer whose elements a row's number is, how many rows there are, and what is done with others.
+/// The buffer whose elements are row numbers, the number of rows, and the rule for numbers out of range.
 fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<(Buf, usize, IndexBound)> {
     let Inst::Bounded(x, rows, bound) = values.get(&value)? else {
         return None;
@@ -266,7 +269,7 @@ impl SparseTable {
                 }
                 IndexBound::Clamp => id.clamp(0, rows - 1),
             };
-            // Others are a fault, which the kernel reports.
+            // The kernel reports other numbers as a fault.
             let Some(have) = usize::try_from(id).ok().and_then(|i| self.have.get_mut(i)) else {
                 continue;
             };

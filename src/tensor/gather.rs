@@ -1,30 +1,31 @@
-//! Reads of elements at computed places, as vector code. Bounds are checked for a whole run before the first read, because a check of
-//! each element would cost more than the read.
+//! Vector code that reads elements at computed positions. Bounds are checked for a whole run before the first read,
+//! because checking each element would cost more than the read.
 
 use super::wide::{WideLoop, run_wide, with_wide_vectors};
 use std::ops::{Add, Mul};
 
-/// The places that a line of indices names in a tensor: `index[j] * along + j * step` for column `j`. Indices must be below `size`.
+/// The positions in a tensor that a line of indices refers to: `index[j] * along + j * step` for column `j`. Indices
+/// must be below `size`.
 #[derive(Clone, Copy)]
 pub struct IndexedLine<'a> {
     /// The indices.
     pub index: &'a [i64],
     /// The size of the indexed dim.
     pub size: usize,
-    /// The distance of neighbours along the indexed dim.
+    /// The distance of neighbouring elements along the indexed dim.
     pub along: usize,
-    /// The distance of the places of neighbouring columns with the same index.
+    /// The distance between the positions of neighbouring columns with the same index.
     pub step: usize,
 }
 
 impl IndexedLine<'_> {
-    /// Whether all indices are below the size. Panics if there are such indices and places of a tensor of `len` elements that they do
-    /// not name.
+    /// Whether all indices are below the size. Panics if valid indices could refer to positions outside of a tensor
+    /// of `len` elements.
     fn is_within(&self, len: usize) -> bool {
         let (Some(last), Some(most)) = (self.index.len().checked_sub(1), self.size.checked_sub(1)) else {
             return self.index.is_empty();
         };
-        // Negative indices count as large.
+        // As unsigned numbers, negative indices are large.
         let largest = with_wide_vectors(|| self.index.iter().fold(0, |m, &i| (i as u64).max(m)));
         let along = most.checked_mul(self.along);
         let end = along.and_then(|a| a.checked_add(last.checked_mul(self.step)?));
@@ -33,20 +34,21 @@ impl IndexedLine<'_> {
         within
     }
 
-    /// Reads an element for each index. Returns false, and writes nothing, if an index is out of bounds. Panics if `src` is too short for
-    /// indices below the size, or if `out` has another length than the indices.
+    /// Reads an element for each index. Returns false, and writes nothing, if an index is out of bounds. Panics if
+    /// `src` is too short for indices below the size, or if `out` and the indices differ in length.
     pub fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
         assert_eq!(self.index.len(), out.len());
         let within = self.is_within(src.len());
         if within {
-            // SAFETY: all indices are below the size, and the place of the largest index in the last column is within `src`.
+            // SAFETY: all indices are below the size, and the position of the largest index in the last column is
+            // within `src`.
             with_wide_vectors(|| unsafe { read_line(src, self.index, self.along, self.step, out) });
         }
         within
     }
 
-    /// Combines element `j * shift` of `src` with the one that index `j` names, in order. Returns false, and writes nothing, if an index
-    /// is out of bounds. Panics if `dst` or `src` is too short.
+    /// Combines element `j * shift` of `src` with the element that index `j` refers to, in order. Returns false, and
+    /// writes nothing, if an index is out of bounds. Panics if `dst` or `src` is too short.
     pub fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], shift: usize, combine: impl Fn(T, T) -> T) -> bool {
         if !self.is_within(dst.len()) {
             return false;
@@ -54,7 +56,7 @@ impl IndexedLine<'_> {
         let last = self.index.len().saturating_sub(1).checked_mul(shift);
         assert!(self.index.is_empty() || last.is_some_and(|p| p < src.len()));
         for (j, &i) in self.index.iter().enumerate() {
-            // SAFETY: the places were checked, in both tensors.
+            // SAFETY: the positions in both tensors were checked.
             unsafe {
                 let to = dst.get_unchecked_mut(i as usize * self.along + j * self.step);
                 *to = combine(*to, *src.get_unchecked(j * shift));
@@ -65,16 +67,16 @@ impl IndexedLine<'_> {
 }
 
 /// # Safety
-/// All places are within `src`.
+/// All positions are within `src`.
 #[inline(always)]
 unsafe fn read_line<T: Copy>(src: &[T], index: &[i64], along: usize, step: usize, out: &mut [T]) {
     match (along, step) {
         (1, 0) => index.iter().zip(out).for_each(|(&i, o)| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *o = unsafe { *src.get_unchecked(i as usize) }
         }),
         _ => index.iter().zip(out).enumerate().for_each(|(j, (&i, o))| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *o = unsafe { *src.get_unchecked(i as usize * along + j * step) }
         }),
     }
@@ -102,19 +104,21 @@ pub fn take_elements<T: Copy>(src: &[T], index: &[i64], out: &mut [T]) -> bool {
     within
 }
 
-/// Panics unless all places are below `n`.
+/// Panics unless all positions are below `n`.
 #[inline(always)]
 fn check_places(n: usize, places: &[i32]) {
     let largest = places.iter().fold(-1, |m, &p| p.max(m));
     assert!(n > 0 && (largest as i64) < n as i64, "place {largest} of {n}");
 }
 
-/// `out[j] = src[places[j]]`; a negative place means a zero. Panics if a place is out of bounds, or if `src` is empty.
+/// `out[j] = src[places[j]]`; zero for negative positions. Panics if a position is out of bounds, or if `src` is
+/// empty.
 pub fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]) {
     with_wide_vectors(|| {
         check_places(src.len(), places);
         for (&p, o) in places.iter().zip(out) {
-            // SAFETY: the places were checked. An unconditional read with a selection is vector code; a branch is not.
+            // SAFETY: the positions were checked. An unconditional read with a select can be vectorised; a branch
+            // cannot.
             let v = unsafe { *src.get_unchecked(p.max(0) as usize) };
             *o = if p < 0 { T::default() } else { v };
         }
@@ -124,8 +128,8 @@ pub fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]
 /// The number of elements that are read before they are combined.
 const LANES: usize = 64;
 
-/// `out[j] = Σ src[places[k][j]] * weights[k][j]` in the order of `k`; a negative place means a zero. Panics if a place is out of
-/// bounds, if `src` is empty, or if a list is shorter than `out`.
+/// `out[j] = Σ src[places[k][j]] * weights[k][j]` in the order of `k`; zero for negative positions. Panics if a
+/// position is out of bounds, if `src` is empty, or if a list is shorter than `out`.
 pub fn gather_weighted<T, const K: usize>(src: &[T], places: [&[i32]; K], weights: [&[T]; K], out: &mut [T])
 where
     T: Copy + Default + Add<Output = T> + Mul<Output = T>,
@@ -137,7 +141,7 @@ where
     for (part, out) in out.chunks_mut(LANES).enumerate() {
         let (from, to) = (part * LANES, part * LANES + out.len());
         for (values, places) in values.iter_mut().zip(places) {
-            // SAFETY: the places were checked.
+            // SAFETY: the positions were checked.
             unsafe { read_lanes(src, &places[from..to], values) };
         }
         run_wide(Weighted {
@@ -149,20 +153,20 @@ where
     }
 }
 
-/// Reads elements one by one, which on many processors is faster than the instructions that gather them; hence no vector code. A
-/// negative place reads the first element.
+/// Reads elements one by one, which on many processors is faster than gather instructions. A negative position reads
+/// the first element.
 ///
 /// # Safety
-/// `src` has an element, and all places are below its length.
+/// `src` is not empty, and all positions are below its length.
 #[inline(never)]
 unsafe fn read_lanes<T: Copy>(src: &[T], places: &[i32], out: &mut [T; LANES]) {
     for (&p, o) in places.iter().zip(out) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         *o = unsafe { *src.get_unchecked(p.max(0) as usize) };
     }
 }
 
-/// The elements of [`gather_weighted`] with their places and weights. All lists have the length of `out`.
+/// The elements of [`gather_weighted`] with their positions and weights. All lists have the length of `out`.
 struct Weighted<'a, T, const K: usize> {
     values: &'a [[T; LANES]; K],
     places: [&'a [i32]; K],

@@ -158,7 +158,7 @@ impl Tensor {
         }
     }
 
-    /// A copy of the tensor in memory that nothing else shares.
+    /// A copy of the tensor in unshared memory.
     pub fn deep_copy(&self) -> Tensor {
         let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
         Tensor::from_storage(self.dtype, &self.shape, own)

@@ -9,22 +9,22 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Every buffer begins at a multiple of this: one cache line, one 512-bit vector.
+/// The alignment of every buffer: one cache line, one 512-bit vector.
 pub const ALIGN: usize = 64;
 
-/// From this size on memory comes in pages of its own, which are the system's again when it is dropped: in the allocator's memory a
-/// weight that is scaled, packed and dropped would leave holes.
+/// The size from which a buffer is allocated in separate pages, which are returned to the system when it is dropped.
+/// In the allocator's memory, a weight that is scaled, packed and dropped would leave holes.
 const PAGES: usize = 64 << 10;
 
-/// From this size on the system is asked to make the pages huge: fewer faults when they are first written, fewer misses of the
-/// TLB ever after.
+/// The size from which huge pages are requested: they cause fewer page faults at the first write, and fewer TLB
+/// misses afterwards.
 const HUGE: usize = 2 << 20;
 
-/// Less is taken to be there.
+/// Sizes below this are assumed to be available.
 const PROBED: usize = 1 << 30;
 
-/// Whether the system would give this much memory now: it is asked for more than a GiB. What is to be as large as a file or
-/// a command line says is checked before it is made, because memory that is refused ends the program.
+/// Whether the system can allocate this much memory now. It is queried only for more than a GiB. Check sizes that
+/// depend on a file or the command line before allocating, because a failed allocation aborts the program.
 pub fn is_available(bytes: usize) -> bool {
     bytes <= PROBED || MmapMut::map_anon(bytes).is_ok()
 }
@@ -33,15 +33,15 @@ pub fn is_available(bytes: usize) -> bool {
 pub struct AlignedBytes {
     ptr: NonNull<u8>,
     len: usize,
-    /// The pages they lie in, if not in the allocator's memory.
+    /// The pages that contain them, unless they are in the allocator's memory.
     pages: Option<Pages>,
 }
 
-/// Pages that bytes lie in.
+/// Pages that contain a buffer.
 enum Pages {
-    /// Only theirs.
+    /// Anonymous pages.
     Own(#[allow(dead_code, reason = "kept while they are used")] MmapMut),
-    /// A file's, which are never written.
+    /// Pages of a file, which is never written.
     File(#[allow(dead_code, reason = "kept while they are used")] Arc<Mmap>),
 }
 
@@ -55,7 +55,7 @@ impl AlignedBytes {
         Layout::from_size_align(len.max(1), ALIGN).expect("the length fits the address space")
     }
 
-    /// `len` zero bytes.
+    /// `len` zeros.
     pub fn zeroed(len: usize) -> AlignedBytes {
         let layout = Self::alloc_layout(len);
         if let Some(b) = Self::in_pages(len) {
@@ -67,12 +67,12 @@ impl AlignedBytes {
         AlignedBytes { ptr, len, pages: None }
     }
 
-    /// `len` zero bytes in fresh pages; `None` if they are too few or the system refuses.
+    /// `len` zeros in new pages; `None` if the size is too small or the system refuses.
     fn in_pages(len: usize) -> Option<AlignedBytes> {
         if len < PAGES {
             return None;
         }
-        // What lies in front of the first huge page is never touched.
+        // The memory before the first huge page is never touched.
         let ahead = if len < HUGE { 0 } else { HUGE };
         let mut pages = MmapMut::map_anon(len.checked_add(ahead)?).ok()?;
         let offset = if ahead == 0 {
@@ -82,7 +82,7 @@ impl AlignedBytes {
         };
         #[cfg(target_os = "linux")]
         if ahead > 0 {
-            // Where there are no huge pages, ordinary ones do.
+            // Systems without huge pages reject this request, which is fine.
             let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
         }
         let ptr = NonNull::new(pages.get_mut(offset..offset + len)?.as_mut_ptr())?;
@@ -93,8 +93,8 @@ impl AlignedBytes {
         })
     }
 
-    /// Bytes of a mapped file, which are not copied until they are written. `None` if the file has not so many, or if they are not
-    /// aligned to [`ALIGN`].
+    /// Bytes of a mapped file, which are copied when they are first written. `None` if the file is too short, or if
+    /// the bytes are not aligned to [`ALIGN`].
     pub fn mapped(map: &Arc<Mmap>, bytes: Range<usize>) -> Option<AlignedBytes> {
         let part = map.get(bytes)?;
         let ptr = NonNull::new(part.as_ptr().cast_mut())?;
@@ -114,7 +114,7 @@ impl AlignedBytes {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation holds `len` initialised bytes for as long as `self` lives.
+        // SAFETY: the allocation has `len` initialised bytes for as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
@@ -123,7 +123,7 @@ impl AlignedBytes {
         cast_slice_mut(self.bytes_mut())
     }
 
-    /// Where the bytes begin. Writing there needs that nothing else reads them, and that they are not a file's
+    /// The address of the bytes. Callers may write there only if nothing else reads them and they are not in a file
     /// ([`AlignedBytes::mapped`]).
     pub fn address(&self) -> *mut u8 {
         self.ptr.as_ptr()
@@ -134,7 +134,7 @@ impl AlignedBytes {
         if matches!(self.pages, Some(Pages::File(_))) {
             *self = AlignedBytes::from_slice(self.bytes());
         }
-        // SAFETY: as in `bytes`, and `&mut self` makes the access unique; a file's pages were just copied.
+        // SAFETY: as in `bytes`, and `&mut self` makes the access unique; bytes in a file were copied above.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -149,9 +149,9 @@ impl Drop for AlignedBytes {
     }
 }
 
-/// Where a tensor's bytes are.
+/// The location of a tensor's bytes.
 pub enum Storage {
-    /// In memory of its own.
+    /// Owned memory.
     Owned(AlignedBytes),
     /// In a mapped file: `len` bytes from `offset`.
     Mapped {
@@ -159,27 +159,28 @@ pub enum Storage {
         map: Arc<Mmap>,
         /// First byte, a multiple of the element size.
         offset: usize,
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
     },
-    /// To be computed from another tensor when it is first read.
+    /// Computed from another tensor when it is first read.
     Deferred(Deferred),
-    /// The caller's. Whatever keeps a tensor for longer than a call copies what has no owner: see [`Tensor::detach`].
+    /// The caller's memory. Code that keeps a tensor beyond the call copies bytes that have no owner: see
+    /// [`Tensor::detach`].
     Borrowed(BorrowedBytes),
 }
 
-/// Bytes of memory that a caller lends.
+/// Bytes in the caller's memory.
 pub struct BorrowedBytes {
     ptr: NonNull<u8>,
     len: usize,
-    /// Keeps the memory; without an owner it lasts for one call.
+    /// Keeps the memory valid. Without an owner, the memory is valid for one call.
     owner: Option<MemoryKeeper>,
 }
 
-/// Something that keeps memory as long as it lives itself.
+/// An object that owns memory.
 pub(super) type MemoryKeeper = Arc<dyn Any + Send + Sync>;
 
-// SAFETY: the bytes are only read, and whoever made this vouches that nobody writes them meanwhile.
+// SAFETY: the bytes are only read, and the creator guarantees that they are not written during that time.
 unsafe impl Send for BorrowedBytes {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for BorrowedBytes {}
@@ -188,9 +189,9 @@ impl BorrowedBytes {
     /// The `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// The bytes are initialised, and nobody frees or writes them while this lives.
+    /// The bytes are initialised, and are neither freed nor written while this lives.
     pub unsafe fn new(ptr: *const u8, len: usize) -> BorrowedBytes {
-        // An address of no bytes may be null.
+        // The address may be null if there are no bytes.
         let ptr = NonNull::new(ptr.cast_mut()).filter(|_| len > 0);
         BorrowedBytes {
             ptr: ptr.unwrap_or(NonNull::dangling()),
@@ -199,7 +200,7 @@ impl BorrowedBytes {
         }
     }
 
-    /// The bytes with what keeps their memory.
+    /// The bytes and the owner of their memory.
     pub fn kept_by(self, owner: MemoryKeeper) -> BorrowedBytes {
         BorrowedBytes {
             owner: Some(owner),
@@ -207,13 +208,13 @@ impl BorrowedBytes {
         }
     }
 
-    /// Whether the memory lasts for one call only.
+    /// Whether the memory is valid for one call only.
     pub fn is_of_a_call(&self) -> bool {
         self.owner.is_none()
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the maker's promise; the pointer is not null.
+        // SAFETY: guaranteed by the creator; the pointer is not null.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -221,7 +222,7 @@ impl BorrowedBytes {
 /// Bytes that are computed from a tensor when they are first read.
 pub struct Deferred {
     base: Tensor,
-    /// What is computed: equal words and equal bases mean equal bytes.
+    /// Identifies the computation: equal keys and equal bases mean equal bytes.
     what: Arc<[u64]>,
     len: usize,
     compute: Box<dyn Fn(&Tensor) -> AlignedBytes + Send + Sync>,
@@ -237,8 +238,8 @@ impl Deferred {
 }
 
 impl Storage {
-    /// `len` bytes that `compute` makes of `base`. `what` says what it computes: where it and the elements of the base are equal,
-    /// the bytes are.
+    /// `len` bytes that `compute` derives from `base`. `what` identifies the computation: if it and the elements of
+    /// the base are equal, so are the bytes.
     pub fn deferred(
         base: Tensor,
         what: Arc<[u64]>,
@@ -254,7 +255,7 @@ impl Storage {
         })
     }
 
-    /// `f` of the bytes. Deferred ones that nobody has read yet are gone again afterwards.
+    /// Calls `f` with the bytes. Deferred bytes that have not been read before are dropped afterwards.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Storage::Deferred(d) if d.made.get().is_none() => f(d.compute_bytes().bytes()),
@@ -272,7 +273,7 @@ impl Storage {
         }
     }
 
-    /// Lets the system drop the pages of a mapped file from memory; they are read again when they are used again.
+    /// Lets the system drop the resident pages of a mapped file. They are read again on the next access.
     pub fn release_pages(&self) {
         match self {
             Storage::Deferred(d) => d.base.release_pages(),
@@ -280,33 +281,33 @@ impl Storage {
         }
     }
 
-    /// [`Storage::release_pages`] of some bytes. Does nothing where the bytes are not a file's.
+    /// [`Storage::release_pages`] for a range of bytes. Does nothing unless the bytes are in a file.
     pub fn release_part(&self, bytes: Range<usize>) {
         #[cfg(unix)]
         if let Storage::Mapped { map, offset, len } = self {
             let bytes = bytes.start.min(*len)..bytes.end.min(*len);
             let (from, n) = (offset + bytes.start, bytes.len());
-            // SAFETY: the mapping is of a file and never written, so that its pages come back with the same contents.
+            // SAFETY: the mapping is of a file and never written, so its pages are reloaded with the same contents.
             let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, n) };
         }
         #[cfg(not(unix))]
         let _ = bytes;
     }
 
-    /// Says that few of a mapped file's bytes will be read, here and there: then the system should not bring more than
-    /// those into memory. (Where it has the file in huge pages, it maps 2 MiB for one element of a table.)
+    /// Advises the system that only a few scattered bytes of a mapped file will be read, so that it loads only their
+    /// pages. (Where the file is in huge pages, the system maps 2 MiB for one element of a table.)
     pub fn read_sparsely(&self) {
         #[cfg(target_os = "linux")]
         if let Storage::Mapped { map, offset, len } = self
             && *len >= HUGE
         {
-            // Where there are no huge pages there is nothing to say.
+            // Systems without huge pages reject this request, which is fine.
             let _ = map.advise_range(memmap2::Advice::NoHugePage, *offset, *len);
             self.release_pages();
         }
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Storage::Owned(b) => b.len,
@@ -316,34 +317,34 @@ impl Storage {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Names bytes: equal for the same bytes of one mapped file, and for the same computation on the same bytes.
+/// Identifies bytes: equal for the same range of a mapped file, and for the same computation on the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BytesId {
     at: usize,
     what: Option<Arc<[u64]>>,
 }
 
-/// The life of a tensor's elements: they stay where they are, unchanged, while it lasts. Writing to a tensor that has one gives it
-/// new memory.
+/// Keeps a tensor's elements in place and unchanged while it lives. Writing to a tensor whose elements have one
+/// copies them first.
 pub struct Life {
     memory: MemoryOwner,
     place: BytesId,
 }
 
-/// What bytes live as long as.
+/// The object that owns the bytes.
 enum MemoryOwner {
     Own(Weak<Storage>),
     File(Weak<Mmap>),
 }
 
 impl Life {
-    /// The life of a storage's bytes.
+    /// Creates a token for a storage's bytes.
     pub(super) fn of_storage(storage: &Arc<Storage>) -> Life {
         let own = |s: &Arc<Storage>| (MemoryOwner::Own(Arc::downgrade(s)), Arc::as_ptr(s) as usize);
         let plain = |s: &Arc<Storage>| match &**s {
@@ -353,7 +354,7 @@ impl Life {
             _ => own(s),
         };
         let ((memory, at), what) = match &**storage {
-            // What is computed from something computed is known by its own address.
+            // Bytes that are computed from computed bytes are identified by their own address.
             Storage::Deferred(d) if !matches!(&*d.base.storage, Storage::Deferred(_)) => {
                 (plain(&d.base.storage), Some(d.what.clone()))
             }
@@ -365,12 +366,12 @@ impl Life {
         }
     }
 
-    /// Names the elements among all that live or whose life is kept.
+    /// Identifies the elements among all that are alive or have a token.
     pub fn bytes_id(&self) -> &BytesId {
         &self.place
     }
 
-    /// Whether some tensor still has the elements.
+    /// Whether a tensor still has the elements.
     pub fn is_alive(&self) -> bool {
         match &self.memory {
             MemoryOwner::Own(s) => s.strong_count() > 0,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Sizes or strides. Few tensors have more dimensions, so these need no heap allocation.
+/// Sizes or strides. Few tensors have more dimensions than this, so usually no heap allocation is needed.
 type Dims<T> = SmallVec<[T; 6]>;
 
 /// A tensor in memory borrowed for reading: a dtype, a shape, strides and the address of the first element.
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
         Ok(View::dense(DType::B8, shape, data.as_ptr().cast()))
     }
 
-    /// A window on a slice that starts at the slice's first element. Strides count elements.
+    /// A strided view of a slice that starts at the slice's first element. Strides are in elements.
     pub fn strided<T: Element>(shape: &[usize], strides: &[usize], data: &'a [T]) -> Result<View<'a>, LayoutError> {
         let strides: Dims<isize> = strides
             .iter()
@@ -70,13 +70,12 @@ impl<'a> View<'a> {
         unsafe { View::from_raw_parts(T::DTYPE, shape, Some(&strides), data.as_ptr().cast()) }
     }
 
-    /// Memory that another library owns. `data` is the address of the first element. Strides count elements and may be
-    /// negative; `None` means row-major without gaps. Memory that is not aligned for its elements is copied when it is
-    /// read.
+    /// Memory that another library owns. `data` is the address of the first element. Strides are in elements and may
+    /// be negative; `None` means row-major without gaps. Unaligned memory is copied when it is read.
     ///
     /// # Safety
-    /// All elements that the shape and strides reach must be initialised, and nobody may free or write them while the
-    /// view lives. Elements of [`DType::B8`] must be 0 or 1.
+    /// All elements that the shape and strides reach must be initialised, and must be neither freed nor written while
+    /// the view lives. Elements of [`DType::B8`] must be 0 or 1.
     pub unsafe fn from_raw_parts(
         dtype: DType,
         shape: &[usize],
@@ -140,7 +139,7 @@ impl<'a> View<'a> {
         Tensor::from_storage(self.dtype, &self.shape, Storage::Owned(bytes))
     }
 
-    /// The address of the elements, if they are row-major and aligned: compiled code reads such elements in place.
+    /// The address of the elements, if they are row-major and aligned. Compiled code reads such elements in place.
     pub(crate) fn dense_address(&self) -> Option<*const u8> {
         let aligned = (self.data as usize).is_multiple_of(self.dtype.size());
         (self.strides.is_none() && aligned).then_some(self.data)
@@ -158,14 +157,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A tensor of the same elements, which stay where they are if they are dense and aligned: `owner` keeps their memory.
+    /// A tensor of the same elements. Dense, aligned elements stay in place, and `owner` keeps their memory valid.
     ///
     /// # Safety
-    /// The elements stay there, unchanged while code reads them, as long as the owner lives.
+    /// The memory is valid, and unchanged while code reads it, as long as the owner lives.
     pub unsafe fn to_kept_tensor(&self, owner: MemoryKeeper) -> Tensor {
         match self.dense_address() {
             Some(data) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let bytes = unsafe { BorrowedBytes::new(data, self.byte_count()) };
                 Tensor::from_storage(self.dtype, &self.shape, Storage::Borrowed(bytes.kept_by(owner)))
             }
@@ -174,7 +173,7 @@ impl<'a> View<'a> {
     }
 
     fn byte_count(&self) -> usize {
-        // The constructors have checked it.
+        // The constructors have checked this.
         byte_len(self.dtype, &self.shape).unwrap_or(0)
     }
 }
@@ -191,7 +190,7 @@ impl<'a> From<&'a Tensor> for View<'a> {
     }
 }
 
-/// A tensor in memory borrowed for writing, row-major without gaps: a call puts a result there.
+/// A tensor in memory borrowed for writing, row-major without gaps, to which a call writes a result.
 pub struct ViewMut<'a> {
     dtype: DType,
     shape: Dims<usize>,
@@ -213,7 +212,8 @@ impl<'a> ViewMut<'a> {
     /// Memory that another library owns; `data` is the address of the first element.
     ///
     /// # Safety
-    /// There must be room for the shape's elements, and nobody else may read or write them while the view lives.
+    /// The memory must have room for the shape's elements, and nothing else may read or write it while the view
+    /// lives.
     pub unsafe fn from_raw_parts(dtype: DType, shape: &[usize], data: *mut u8) -> Result<ViewMut<'a>, LayoutError> {
         if byte_len(dtype, shape).is_none() {
             return Err(LayoutError::TooLarge(dtype, shape.to_vec()));

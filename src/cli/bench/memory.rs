@@ -7,8 +7,9 @@ use serde_json::json;
 /// Bytes by purpose.
 #[derive(Default)]
 pub(super) struct MemoryReport {
-    /// Constants that the program refers to, in the form in which the file has them. Each memory counts once: a table
-    /// that is also the weight of a product counts once, and a table of which some rows are read counts as a whole.
+    /// Constants that the program refers to, in the form that the file has. Constants that share memory count once: a
+    /// table that is also the weight of a product counts once, and a table of which only some rows are read counts as
+    /// a whole.
     weights: usize,
     /// The part of the weights that contractions read in a packed order. The pages of the originals are released when
     /// they are packed.

@@ -1,4 +1,5 @@
-//! A content hash at the speed of memory: 128 bits, which tell files apart that differ by accident. It is no cryptographic hash.
+//! A content hash at memory speed: 128 bits, enough to distinguish files that differ by accident. It is not
+//! cryptographic.
 
 use std::fmt;
 
@@ -7,14 +8,14 @@ const PRIME_1: u64 = 0x9e37_79b1_85eb_ca87;
 const PRIME_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
 const PRIME_3: u64 = 0x1656_67b1_9e37_79f9;
 
-/// Independent lanes, enough that their multiplications overlap.
+/// The number of independent lanes, enough for their multiplications to overlap.
 const LANES: usize = 8;
 const STRIPE: usize = LANES * 8;
 
-/// Bytes are hashed in pieces of this size, which threads share.
+/// The size of a piece in bytes. Threads hash different pieces.
 pub(super) const PIECE: usize = 4 << 20;
 
-/// The threads that hash one file: with more, memory is the limit.
+/// The maximum number of threads that hash one file. With more, memory bandwidth is the limit.
 const MAX_THREADS: usize = 8;
 
 /// A hash of bytes.
@@ -28,7 +29,7 @@ impl fmt::Display for Digest {
 }
 
 impl Digest {
-    /// The hash that [`Display`](fmt::Display) wrote.
+    /// Parses the form that [`Display`](fmt::Display) writes.
     pub(super) fn parse(text: &str) -> Option<Digest> {
         let (high, low) = text.split_at_checked(16).filter(|_| text.len() == 32)?;
         let word = |t| u64::from_str_radix(t, 16).ok();
@@ -36,7 +37,7 @@ impl Digest {
     }
 }
 
-/// Hashes a list of items. Their lengths are part of the hash, so that `["ab", "c"]` and `["a", "bc"]` differ.
+/// Hashes a list of items. The lengths are part of the hash, so that `["ab", "c"]` and `["a", "bc"]` differ.
 #[derive(Default)]
 pub(super) struct Hasher(Vec<u8>);
 
@@ -46,7 +47,7 @@ impl Hasher {
         self.add_with(bytes, &|_| {});
     }
 
-    /// [`Hasher::add`] of bytes in a mapped file. Calls `done` with each piece that has been read.
+    /// [`Hasher::add`] for bytes in a mapped file. Calls `done` with each piece that has been read.
     pub(super) fn add_with(&mut self, bytes: &[u8], done: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
         self.0.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         for digest in hash_pieces(bytes, done) {

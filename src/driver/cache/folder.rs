@@ -1,4 +1,4 @@
-//! The folder of the cache: whose it is, what is in it, and how it stays within its size.
+//! The cache's folder: its owner, its entries and its size limit.
 
 use crate::artifact::has_compiled_ending;
 use std::fs::{self, Metadata};
@@ -6,24 +6,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Files that are being written are this old only if their process ended before it finished.
+/// A temporary file of this age was left by a process that ended before it finished writing.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Uses closer together than this are one: a use that is recorded changes the file's identity.
+/// A use within this time of the last recorded use is not recorded, because recording it changes the file's identity.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A compiled model in the cache.
 #[derive(Clone, Debug)]
 pub struct CacheFile {
-    /// Its file.
+    /// The path.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// When it was used last.
+    /// The time of the last use.
     pub used: SystemTime,
 }
 
-/// The folder `FXC_CACHE_DIR`, or the user's folder for caches.
+/// The folder `FXC_CACHE_DIR`, or the user's cache folder.
 pub(super) fn default_path() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(folder) = var("FXC_CACHE_DIR") {
@@ -32,7 +32,7 @@ pub(super) fn default_path() -> Option<PathBuf> {
     let base = if cfg!(windows) {
         var("LOCALAPPDATA")
     } else {
-        // The specification of base directories says that relative paths are to be ignored.
+        // The XDG base directory specification says to ignore relative paths.
         let configured = var("XDG_CACHE_HOME").filter(|p| p.is_absolute());
         let below = if cfg!(target_os = "macos") {
             "Library/Caches"
@@ -44,7 +44,7 @@ pub(super) fn default_path() -> Option<PathBuf> {
     Some(base?.join("fxc"))
 }
 
-/// Makes the folder, for its owner alone, if it is not there.
+/// Creates the folder if it does not exist, accessible only to its owner.
 pub(super) fn create(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -53,7 +53,8 @@ pub(super) fn create(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Why files of the folder must not be run; `None` if only this user can have written them, or if there is no folder.
+/// The reason why files in the folder must not be run; `None` if only this user can have written them, or if there is
+/// no folder.
 pub(super) fn why_unsafe(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if !meta.is_dir() {
@@ -75,13 +76,13 @@ fn why_foreign(meta: &Metadata) -> Option<String> {
     }
 }
 
-/// Elsewhere the folder is in the user's profile, which the system protects.
+/// On other systems the folder is in the user's profile, which the system protects.
 #[cfg(not(unix))]
 fn why_foreign(_: &Metadata) -> Option<String> {
     None
 }
 
-/// The user whom files of this process belong to. The standard library only tells whom files belong to.
+/// The user id of this process. The standard library only has the owner of files, so this looks at a file.
 #[cfg(unix)]
 fn own_user() -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -95,7 +96,7 @@ fn own_user() -> Option<u32> {
     owner
 }
 
-/// The entries, those first that were not used for longest.
+/// The entries, least recently used first.
 pub(super) fn entries(path: &Path) -> Vec<CacheFile> {
     let Ok(files) = fs::read_dir(path) else { return vec![] };
     let entry = |path: PathBuf| {
@@ -110,18 +111,19 @@ pub(super) fn entries(path: &Path) -> Vec<CacheFile> {
     all
 }
 
-/// Records that an entry is used now.
+/// Records that an entry was used now.
 pub(super) fn touch(path: &Path) {
     let now = SystemTime::now();
     let recent = |t: SystemTime| now.duration_since(t).is_ok_and(|age| age < TOUCH_INTERVAL);
     let Ok(file) = fs::File::open(path) else { return };
     if !file.metadata().and_then(|m| m.modified()).is_ok_and(recent) {
-        // In a folder that may not be written, entries keep their age.
+        // Ignore errors: in a read-only folder, entries keep their age.
         let _ = file.set_modified(now);
     }
 }
 
-/// Removes entries until the others take at most `limit` bytes; `newest` goes last. Also removes what interrupted processes left.
+/// Removes the least recently used entries until the others need at most `limit` bytes. `newest` is removed last.
+/// Also removes temporary files of interrupted processes.
 pub(super) fn shrink(path: &Path, limit: u64, newest: &Path) {
     let mut all = entries(path);
     all.sort_by_key(|e| e.path == newest);
@@ -137,7 +139,7 @@ pub(super) fn shrink(path: &Path, limit: u64, newest: &Path) {
     remove_temporary(path, ABANDONED);
 }
 
-/// Removes all entries, and files that were being written. Gives how many bytes the entries took.
+/// Removes all entries and temporary files. Returns the size of the entries in bytes.
 pub(super) fn clear(path: &Path) -> io::Result<u64> {
     let mut freed = 0;
     for e in entries(path) {
@@ -165,7 +167,7 @@ fn remove_temporary(path: &Path, age: Duration) {
     }
 }
 
-/// A size as people write it: `512MiB`, `2G`, `1000000`.
+/// Parses a size: `512MiB`, `2G`, `1000000`.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,8 +1,9 @@
-//! Archives whose hashes are known: a start need not read a file that has not changed since it was hashed.
+//! Remembers the hashes of archives, so that a process need not read a file that has not changed since it was hashed.
 //!
-//! A file is taken for unchanged if it is the same inode with the same length and the same times of modification and of status change, as
-//! git's index takes it. A write changes these times, but not always at once: a page that a process has mapped and already written to
-//! takes further writes until the system stores it, half a minute later. So only hashes of files that had rested are kept.
+//! A file counts as unchanged if it is the same inode with the same length and the same modification and status
+//! change times, as in git's index. A write changes these times, but not always at once: if a process has mapped a
+//! page and already written to it, further writes go unnoticed until the system stores the page, half a minute later.
+//! Therefore only hashes of files that have not changed for a while are kept.
 
 use super::digest::Digest;
 use super::{Cache, folder};
@@ -12,25 +13,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The file in the folder of the cache: a line for each archive, the last one hashed last.
+/// The file in the cache's folder: one line per archive, the most recently hashed last.
 const NAME: &str = "archives.txt";
 
-/// How many archives are remembered.
+/// The maximum number of archives that are remembered.
 const MOST: usize = 1000;
 
-/// How long a file rests before its hash is kept: longer than the system defers the writing of mapped pages.
+/// The time without changes after which the hash of a file is kept. It exceeds the time for which the system defers
+/// the writing of mapped pages.
 const REST: Duration = Duration::from_secs(60);
 
-/// What tells whether a file has changed.
+/// The identity of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileState {
-    /// The inode, the length and the times; also the build of fxc, which hashes depend on.
+    /// The inode, the length and the times; also the build of fxc, because hashes depend on it.
     text: String,
     changed: SystemTime,
 }
 
 impl FileState {
-    /// The state of a file; `None` where systems do not tell.
+    /// The state of a file; `None` on systems that do not provide it.
     pub(super) fn of_path(path: &Path) -> Option<FileState> {
         FileState::of_metadata(&fs::metadata(path).ok()?)
     }
@@ -60,7 +62,7 @@ impl FileState {
 }
 
 impl Cache {
-    /// The hash of a file that was hashed in this state.
+    /// The hash of the file in this state, if it is known.
     pub(super) fn known_hash(&self, state: &FileState) -> Option<Digest> {
         if !self.is_safe() {
             return None;
@@ -71,7 +73,7 @@ impl Cache {
         known.and_then(|(digest, _)| Digest::parse(digest))
     }
 
-    /// Keeps the hash of a file. Where that fails, the file is hashed at each start.
+    /// Stores the hash of a file. If that fails, each process hashes the file again.
     pub(super) fn keep_hash(&self, state: &FileState, digest: Digest) {
         if state.has_rested() {
             let _ = self.write_hash(state, digest);
@@ -90,7 +92,7 @@ impl Cache {
         let recent = &lines[lines.len().saturating_sub(MOST - 1)..];
         let mut text: String = recent.iter().map(|l| format!("{l}\n")).collect();
         text += &format!("{digest} {}\n", state.text);
-        // Processes that write at the same time lose each other's lines, but each sees a whole file.
+        // Processes that write at the same time may lose each other's lines, but each reads a complete file.
         let temporary = self.folder.join(format!(".{NAME}.fxc.{}.tmp", std::process::id()));
         let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
@@ -101,7 +103,7 @@ impl Cache {
 
     /// Forgets all archives.
     pub(super) fn forget_hashes(&self) {
-        // There may be none.
+        // The file may not exist.
         let _ = fs::remove_file(self.list_of_archives());
     }
 

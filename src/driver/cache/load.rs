@@ -1,4 +1,4 @@
-//! Models read by users of the cache.
+//! Loads models through the cache.
 
 use super::{Cache, CachedModel};
 use crate::driver::code_source::CodeSource;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Session {
-    /// [`Session::load`] of a model whose code may be in the cache. The graphs of an archive are read only if it has none.
+    /// [`Session::load`] for a model whose code may be in the cache. The graphs of an archive are read only if the
+    /// cache has no code for it.
     pub(in crate::driver) fn load_cached(&mut self, path: &str) -> Staged<LoadedModel> {
         let start = Instant::now();
         let Some(cache) = self.cache.clone().filter(|_| !self.lifted) else {
@@ -31,7 +32,7 @@ impl Session {
         };
         let reported = self.diagnostics.len();
         let model = self.load(path)?;
-        // What is said of a model is said at each start.
+        // Warnings about the model are reported by each process.
         if self.diagnostics.len() > reported {
             return Ok(model);
         }

@@ -1,11 +1,12 @@
-//! The user's cache of compiled models: code that a run compiled, for later runs of the same model.
+//! The user's cache of compiled models: code that one run compiled, for later runs of the same model.
 //!
-//! An entry is a compiled file ([`artifact`](crate::artifact)) with one native part and without the graphs and their weights, which
-//! are where the model is. Its name is the hash of the model, and the hash of what else decides about code: options, the
-//! processor's features and the types of the inputs. So nothing needs to be invalidated: another model has another name.
+//! An entry is a compiled file ([`artifact`](crate::artifact)) with one native part. It does not contain the graphs
+//! and weights, because the model's file does. Its name consists of the model's hash and the hash of everything else
+//! that affects the code: options, processor features and input types. So no entry is ever invalid: a changed model
+//! has another name.
 //!
-//! Entries are code. They are read only from a folder that nobody but the user can write to, and each appears whole, under a name that
-//! nothing had before. Whatever is wrong with the cache, the model is compiled as if there were none.
+//! Entries contain code. They are read only from a folder to which only the user can write. Each entry is complete
+//! when it appears, under a new name. If anything is wrong with the cache, the model is compiled without it.
 
 mod digest;
 mod folder;
@@ -22,7 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The size that the folder has by default.
+/// The default size limit in bytes.
 const DEFAULT_LIMIT: u64 = 4 << 30;
 
 /// A folder with compiled models.
@@ -32,17 +33,17 @@ pub struct Cache {
     limit: u64,
 }
 
-/// The reason why there is no cache.
+/// The reason why the cache is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCache {
-    /// The user does not want one.
+    /// The user disabled it.
     Off,
-    /// It cannot be used, for this reason.
+    /// It is unusable, for this reason.
     Unusable(String),
 }
 
 impl Cache {
-    /// The user's cache, as `FXC_CACHE`, `FXC_CACHE_DIR` and `FXC_CACHE_SIZE` say.
+    /// Opens the user's cache, as configured by `FXC_CACHE`, `FXC_CACHE_DIR` and `FXC_CACHE_SIZE`.
     pub fn of_user() -> Result<Arc<Cache>, NoCache> {
         let var = |name: &str| std::env::var(name).unwrap_or_default();
         let is_off = ["off", "0", "no", "false"].contains(&var("FXC_CACHE").to_ascii_lowercase().as_str());
@@ -59,7 +60,7 @@ impl Cache {
         Cache::open(folder::default_path().ok_or_else(unknown)?, limit)
     }
 
-    /// A cache in a folder, which need not exist, of at most `limit` bytes.
+    /// Opens a cache of at most `limit` bytes in a folder, which need not exist.
     pub fn open(folder: PathBuf, limit: u64) -> Result<Arc<Cache>, NoCache> {
         match folder::why_unsafe(&folder) {
             Some(reason) => Err(NoCache::Unusable(format!("{}: {reason}", folder.display()))),
@@ -72,17 +73,18 @@ impl Cache {
         &self.folder
     }
 
-    /// The size in bytes that the entries may take together.
+    /// The size limit of all entries together, in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The entries, those first that were not used for longest.
+    /// The entries, least recently used first.
     pub fn entries(&self) -> Vec<CacheFile> {
         folder::entries(&self.folder)
     }
 
-    /// Whether entries may be run. Somebody else may have made the folder since the cache was opened.
+    /// Returns an error if entries must not be run. Somebody else may have created the folder since the cache was
+    /// opened.
     fn is_safe(&self) -> bool {
         folder::why_unsafe(&self.folder).is_none()
     }
@@ -94,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// Removes all entries. Gives how many bytes they took.
+    /// Removes all entries. Returns their size in bytes.
     pub fn clear(&self) -> io::Result<u64> {
         self.forget_hashes();
         folder::clear(&self.folder)

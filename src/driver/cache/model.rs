@@ -1,4 +1,4 @@
-//! A model that has a key in the cache.
+//! A model with a key in the cache.
 
 use super::digest::{Digest, Hasher};
 use super::known::FileState;
@@ -24,8 +24,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A process writes the code for the first inputs that a model is called with, and for others if it takes no more than this: who calls
-/// a large model at a hundred sizes must not write its weights a hundred times.
+/// A process stores the code for the first inputs that a model is called with. It stores code for other inputs only
+/// if an entry is at most this large: a process that calls a large model with a hundred sizes must not write its
+/// weights a hundred times.
 const SMALL: usize = 32 << 20;
 
 /// A model whose code may be in the cache.
@@ -35,19 +36,20 @@ pub struct CachedModel {
     key: Digest,
     /// The archive, from which the graphs are read if they are needed.
     archive: Option<(PathBuf, Arc<Mmap>)>,
-    /// What entries say of it.
+    /// The description of the model for its entries.
     record: ModelRecord,
-    /// The entries that this process has opened. `None` for those whose code it compiled itself: callers share that.
+    /// The entries that this process has opened. `None` for code that it compiled itself, which callers share
+    /// already.
     opened: Mutex<HashMap<PathBuf, Option<Arc<CompiledFile>>>>,
 }
 
 impl CachedModel {
-    /// A model in an archive. Nothing of it is read but its bytes, and these only if its hash is not known.
+    /// A model in an archive. Only its bytes are read, and only if its hash is not known.
     pub(in crate::driver) fn of_archive(cache: &Arc<Cache>, path: &Path) -> Option<CachedModel> {
         let mut h = new_key("archive")?;
         let state = FileState::of_path(path);
         let map = map_file(path).ok()?;
-        // Another file in its place would be mapped under this one's hash.
+        // If another file replaces the archive, it must not be used with this hash.
         let state = state.filter(|s| FileState::of_path(path).as_ref() == Some(s));
         let known = state.as_ref().and_then(|s| cache.known_hash(s));
         let key = known.unwrap_or_else(|| {
@@ -62,7 +64,7 @@ impl CachedModel {
         Some(CachedModel::new(cache, key, Some((path.to_path_buf(), map))))
     }
 
-    /// A model that was read, from a text, with its weights.
+    /// A model that was read from a text, with its weights.
     pub(in crate::driver) fn of_text(cache: &Arc<Cache>, text: &str, module: &GraphModule) -> Option<CachedModel> {
         let mut h = new_key("text")?;
         h.add(text.as_bytes());
@@ -85,7 +87,7 @@ impl CachedModel {
         }
     }
 
-    /// The model with its inputs, or all of it, as it was read.
+    /// The model, or only its inputs, as it was read.
     pub(in crate::driver) fn described_by(self, module: &GraphModule) -> CachedModel {
         CachedModel {
             record: ModelRecord::of_module(module),
@@ -93,7 +95,7 @@ impl CachedModel {
         }
     }
 
-    /// Reads the inputs of the model from an entry, if there is one.
+    /// Reads the model's inputs from one of its entries, if there is any.
     pub(in crate::driver) fn read_inputs(&self, sources: &mut Sources) -> Option<GraphModule> {
         let prefix = format!("{}-", self.key);
         let is_own = |p: &Path| {
@@ -114,7 +116,7 @@ impl CachedModel {
         })
     }
 
-    /// Reads the graphs from the archive, as it was when it was mapped.
+    /// Reads the graphs from the archive in the state in which it was mapped.
     pub(in crate::driver) fn read_module(&self) -> Result<GraphModule, Diagnostics> {
         let Some((path, map)) = &self.archive else {
             return Err(Diagnostics::new());
@@ -125,7 +127,7 @@ impl CachedModel {
         }
     }
 
-    /// The executable for inputs of these types, if the cache has it.
+    /// The executable for these input types, if the cache has it.
     pub(in crate::driver) fn load_ready(
         &self,
         session: &mut Session,
@@ -146,7 +148,7 @@ impl CachedModel {
                 session.diagnostics.extend(findings);
                 Err(Reported)
             }
-            // Whatever is wrong with the entry, the model is compiled anew.
+            // If anything is wrong with the entry, the model is compiled again.
             Ok(Err(_)) | Err(_) => {
                 self.lock_opened().remove(&path);
                 drop_entry(&path);
@@ -159,7 +161,7 @@ impl CachedModel {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens an entry, once: later callers share its mapping, whatever becomes of the file.
+    /// Opens an entry once. Later callers share its mapping, even if the file has been removed.
     fn open_entry(&self, path: &Path) -> Option<Arc<CompiledFile>> {
         let mut opened = self.lock_opened();
         if let Some(known) = opened.get(path) {
@@ -178,7 +180,7 @@ impl CachedModel {
         }
     }
 
-    /// Makes an entry of code that was just compiled. It is written later: see [`PendingEntry::write`].
+    /// Creates an entry for code that was just compiled. It is written later: see [`PendingEntry::write`].
     pub(in crate::driver) fn keep(&self, session: &mut Session, executable: &Executable, key: (&[Type], &PassOptions)) {
         let (types, passes) = key;
         let Some((path, options)) = self
@@ -210,7 +212,7 @@ impl CachedModel {
         });
     }
 
-    /// The entry for inputs of these types; `None` if such code is not kept.
+    /// The path of the entry for these input types; `None` if such code is not cached.
     fn entry_path(&self, session: &Session, types: &[Type], passes: &PassOptions) -> Option<PathBuf> {
         session.cache.as_ref()?;
         let CodeOptions {
@@ -228,7 +230,8 @@ impl CachedModel {
     }
 }
 
-/// A key of this build. Ops that the program registered are not part of any key: with them there is none.
+/// The part of the key that describes this build. Ops that the program registered are not part of any key, so `None`
+/// if there are any.
 fn new_key(kind: &str) -> Option<Hasher> {
     let mut h = Hasher::default();
     h.add(BUILD.as_bytes());
@@ -240,7 +243,7 @@ fn hash_tensor(h: &mut Hasher, t: &Tensor) {
     t.with_bytes(|bytes| h.add_with(bytes, &|read| t.release_part(read)));
 }
 
-/// Removes an entry that cannot be used.
+/// Removes an unusable entry.
 fn drop_entry(path: &Path) {
     let _ = std::fs::remove_file(path);
 }

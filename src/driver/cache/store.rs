@@ -1,4 +1,4 @@
-//! Entries written.
+//! Writes entries.
 
 use super::{Cache, folder};
 use crate::artifact::{
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What an entry says of a model.
+/// The description of a model in its entries.
 #[derive(Clone, Default)]
 pub(super) struct ModelRecord {
     /// The inputs, as FXIR.
@@ -22,7 +22,7 @@ pub(super) struct ModelRecord {
 }
 
 impl ModelRecord {
-    /// Of a module as it was read, or of its inputs.
+    /// Creates the description of a complete module, or of one that has only inputs.
     pub(super) fn of_module(module: &GraphModule) -> ModelRecord {
         ModelRecord {
             signature: signature_text(module),
@@ -31,7 +31,7 @@ impl ModelRecord {
     }
 }
 
-/// Code that is to be in the cache, with what it needs to be written on any thread.
+/// Code to be stored in the cache, with everything that is needed to write it on any thread.
 pub struct PendingEntry {
     pub(super) cache: Arc<Cache>,
     pub(super) path: PathBuf,
@@ -43,8 +43,8 @@ pub struct PendingEntry {
 }
 
 impl PendingEntry {
-    /// Writes the entry, and removes others if the cache is too large. The caller has its result already and goes on whatever the
-    /// error is.
+    /// Writes the entry, and removes others if the cache exceeds its limit. The caller ignores errors, because it has
+    /// its result already.
     pub fn write(self) -> io::Result<()> {
         let cache = self.cache.clone();
         let folder = cache.folder();
@@ -53,7 +53,7 @@ impl PendingEntry {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let path = self.path.clone();
-        // Another process may have been faster.
+        // Another process may have written it first.
         if !path.exists() {
             self.write_file()?;
         }
@@ -79,10 +79,10 @@ impl PendingEntry {
     }
 }
 
-/// Threads that write entries, and the processes that started them: threads do not survive a fork.
+/// The threads that write entries, and the process that started them: threads do not survive a fork.
 static WRITERS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
 
-/// Writes entries on a thread of their own. What cannot be written is left out.
+/// Writes entries on a background thread. Entries that cannot be written are dropped.
 pub fn write_in_background(entries: Vec<PendingEntry>) {
     if entries.is_empty() {
         return;
@@ -95,7 +95,7 @@ pub fn write_in_background(entries: Vec<PendingEntry>) {
     }
 }
 
-/// Waits until the entries that background threads write are written: a process that ends before loses them.
+/// Waits until background threads have written their entries. A process that exits earlier loses them.
 pub fn finish_cache_writes() {
     let writers = std::mem::take(&mut *WRITERS.lock().unwrap_or_else(PoisonError::into_inner));
     for (process, writer) in writers {

@@ -1,4 +1,4 @@
-//! Forms of the stages' products for people and other programs: texts, diffs, JSON of graphs.
+//! Presents the products of the stages to users and other programs: texts, diffs, graphs as JSON.
 
 pub mod diff;
 pub mod form;

@@ -26,7 +26,7 @@ pub enum Artifact {
     OptimizedCode,
     /// The tensor IR, as read and after each lowering step that changes it.
     Tir,
-    /// The fusion report: what the kernels compute together, what separately, and why.
+    /// The fusion report: which operations share a kernel, which do not, and why.
     Fusion,
     /// The program and its kernels, as Python that runs.
     Kernels,
@@ -82,7 +82,7 @@ impl Artifact {
 }
 
 impl Artifact {
-    /// The stage that produces what the artifact shows.
+    /// The stage whose product the artifact shows.
     pub fn stage(self) -> Stage {
         match self {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,

@@ -57,11 +57,8 @@ impl Graph {
             }
         }
         if sorted.len() < order.len() {
-            let stuck: Vec<&str> = order.iter().filter(|n| waits[n] > 0).map(|&n| self[n].name()).collect();
-            return Err(GraphError(format!(
-                "Input graph has cycles, unable to add [{}]",
-                stuck.join(", ")
-            )));
+            let stuck = order.iter().filter(|n| waits[n] > 0);
+            return Err(cycle_error(stuck.map(|&n| self[n].name())));
         }
         if sorted != order {
             for n in sorted {
@@ -72,6 +69,12 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// torch's error for nodes that are part of a cycle or depend on one.
+fn cycle_error<'a>(names: impl Iterator<Item = &'a str>) -> GraphError {
+    let names: Vec<&str> = names.collect();
+    GraphError(format!("Input graph has cycles, unable to add [{}]", names.join(", ")))
 }
 
 #[cfg(test)]

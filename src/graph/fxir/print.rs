@@ -209,7 +209,7 @@ fn graph_item(n: &str, g: &Graph, mut origins: Option<&mut Origins>) -> Item {
     })
 }
 
-fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
+fn node_operation(g: &Graph, n: NodeId) -> Op {
     let node = &g[n];
     let value = |v: &Arg| to_ast_value(v, &|n| ValueKind::Node(g[*n].name().into()));
     let target = unplaced_name(node.target());
@@ -225,7 +225,7 @@ fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
                 .collect(),
         },
     };
-    let op = match node.op() {
+    match node.op() {
         Opcode::Placeholder => Op::Placeholder {
             target,
             default: node.args().first().map(value),
@@ -237,14 +237,18 @@ fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
         Opcode::Output => Op::Output {
             value: node.args().first().map_or(unplaced_value(ValueKind::None), value),
         },
-    };
+    }
+}
+
+fn node_statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
+    let node = &g[n];
     let ty = statement_type(g, n);
     // An output needs no name if parsing would give it the same one.
     let anonymous = node.op() == Opcode::Output && node.name() == "output" && ty.is_none();
     Stmt {
         name: (!anonymous).then(|| unplaced_name(node.name())),
         ty,
-        op,
+        op: node_operation(g, n),
         loc: node.meta.loc.as_ref().map(to_ast_loc),
         origin: origins.and_then(|o| o.origin_of(&node.meta)),
         torch: None,

@@ -78,7 +78,19 @@ fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result
     };
     *graph.meta_mut(call) = meta;
     dead.push(n);
-    for user in graph[n].users().collect::<Vec<_>>() {
+    replace_items(graph, n, call, single, dead)
+}
+
+/// Replaces the items of the wrapper's tuple: item 0 is the token, and the others are the results of `call`, which is the
+/// only result itself if `single`.
+fn replace_items(
+    graph: &mut Graph,
+    wrapper: NodeId,
+    call: NodeId,
+    single: bool,
+    dead: &mut Vec<NodeId>,
+) -> Result<(), String> {
+    for user in graph[wrapper].users().collect::<Vec<_>>() {
         let index = graph[user].args().get(1).and_then(Val::as_int);
         match index {
             Some(0) => dead.push(user),
@@ -89,7 +101,12 @@ fn unwrap_effect(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result
             Some(i) if graph[user].op() == Opcode::CallFunction => {
                 graph.set_args(user, vec![Val::Leaf(call), Val::int(i - 1)]);
             }
-            _ => return Err(format!("`{}` is used without unpacking its items", graph[n].name())),
+            _ => {
+                return Err(format!(
+                    "`{}` is used without unpacking its items",
+                    graph[wrapper].name()
+                ));
+            }
         }
     }
     Ok(())

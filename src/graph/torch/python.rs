@@ -275,12 +275,8 @@ impl<'a> PythonWriter<'a> {
         }
     }
 
-    fn finish(mut self) -> PythonCode {
-        let mut params = std::mem::take(&mut self.params);
-        self.hide_params(&mut params);
-        if self.exported {
-            leave_out_early_defaults(&mut params);
-        }
+    /// The parameters of `forward`. The names of hidden ones replace the lines that would assign them.
+    fn free_variables(&mut self, params: Vec<Parameter>) -> Vec<String> {
         let mut free_vars = vec![];
         for p in params {
             let raw = p.target.trim_start_matches('*');
@@ -298,6 +294,16 @@ impl<'a> PythonWriter<'a> {
         if free_vars.first().is_none_or(|v| v != "self") {
             free_vars.insert(0, "self".into());
         }
+        free_vars
+    }
+
+    fn finish(mut self) -> PythonCode {
+        let mut params = std::mem::take(&mut self.params);
+        self.hide_params(&mut params);
+        if self.exported {
+            leave_out_early_defaults(&mut params);
+        }
+        let free_vars = self.free_variables(params);
         let lines = self.lines.into_iter().flatten();
         let mut body: Vec<String> = self.codegen.body(lines.skip_while(|l| l.is_empty()).collect());
         if body.is_empty() {

@@ -258,28 +258,34 @@ fn eval_arithmetic(operator: &str, a: &ArgValue, b: &ArgValue) -> Option<ArgValu
     }))
 }
 
-/// The value of a function call; `None` if it is undefined.
-fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
-    let dtype = |v: &ArgValue| match v {
+fn known_dtype(v: &ArgValue) -> Option<DType> {
+    match v {
         ArgValue::Tensor(d, _) | ArgValue::DType(d) => Some(*d),
         _ => None,
-    };
+    }
+}
+
+/// Whether all tensors among the arguments, and in lists among them, have one dtype.
+fn have_same_dtype(args: &[ArgValue]) -> bool {
+    let items = args.iter().flat_map(|v| match v {
+        ArgValue::List(items) => items.as_slice(),
+        v => std::slice::from_ref(v),
+    });
+    let tensors = items.filter(|v| matches!(v, ArgValue::Tensor(..)));
+    let dtypes: Vec<DType> = tensors.filter_map(known_dtype).collect();
+    dtypes.windows(2).all(|w| w[0] == w[1])
+}
+
+/// The value of a function call; `None` if it is undefined.
+fn eval_call(f: &str, args: &[ArgValue]) -> Option<ArgValue> {
     let first = args.first()?;
     Some(match f {
-        "dtype" => ArgValue::DType(dtype(first)?),
-        "cpp" => ArgValue::Text(dtype(first)?.cpp_name().into()),
-        "is_float" => ArgValue::Bool(dtype(first)?.is_float()),
-        "is_int" => ArgValue::Bool(dtype(first)?.is_int()),
-        "is_bool" => ArgValue::Bool(dtype(first)? == DType::B8),
-        "same" => {
-            let items = args.iter().flat_map(|v| match v {
-                ArgValue::List(items) => items.as_slice(),
-                v => std::slice::from_ref(v),
-            });
-            let tensors = items.filter(|v| matches!(v, ArgValue::Tensor(..)));
-            let dtypes: Vec<DType> = tensors.filter_map(dtype).collect();
-            ArgValue::Bool(dtypes.windows(2).all(|w| w[0] == w[1]))
-        }
+        "dtype" => ArgValue::DType(known_dtype(first)?),
+        "cpp" => ArgValue::Text(known_dtype(first)?.cpp_name().into()),
+        "is_float" => ArgValue::Bool(known_dtype(first)?.is_float()),
+        "is_int" => ArgValue::Bool(known_dtype(first)?.is_int()),
+        "is_bool" => ArgValue::Bool(known_dtype(first)? == DType::B8),
+        "same" => ArgValue::Bool(have_same_dtype(args)),
         "kind" => first.class_name(),
         "len" => match first {
             ArgValue::List(items) => ArgValue::int(items.len() as i64),

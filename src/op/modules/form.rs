@@ -182,6 +182,18 @@ fn parse_input(text: &'static str) -> Option<ArgExpr> {
     Some(ArgExpr::Input { index, name, optional })
 }
 
+/// A constructor argument of a part: the source is `Class.param`.
+fn parse_part(path: &'static str, source: &'static str) -> Result<ArgExpr, String> {
+    let (class, param) = source.split_once('.').ok_or("expected `Class.param`")?;
+    let (param, optional) = strip_optional(param);
+    Ok(ArgExpr::Part {
+        path,
+        class,
+        param,
+        optional,
+    })
+}
+
 fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     let known = |p: &str| class.params.iter().any(|q| q.name == p);
     if e == "input" {
@@ -201,14 +213,7 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
         };
     }
     if let Some((path, source)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
-        let (class, param) = source.split_once('.').ok_or("expected `Class.param`")?;
-        let (param, optional) = strip_optional(param);
-        return Ok(ArgExpr::Part {
-            path,
-            class,
-            param,
-            optional,
-        });
+        return parse_part(path, source);
     }
     if let Some(n) = e.strip_prefix('$') {
         return parse_input(n).ok_or_else(|| format!("bad input {e:?}"));

@@ -86,6 +86,14 @@ fn fixed_sizes(shape: &[Dim]) -> Vec<usize> {
         .collect()
 }
 
+fn pad_value(c: &Call<Tensor>) -> Scalar {
+    match c.get("value") {
+        Val::Float(v) => Scalar::F64(*v),
+        Val::Bool(v) => Scalar::Bool(*v),
+        v => Scalar::Int(DType::I64, v.as_int().unwrap_or(0)),
+    }
+}
+
 fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let pad = c.ints("pad")?;
@@ -94,12 +102,7 @@ fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         &c.dims("pad")?,
     )?);
     let mut out = zeros(x.dtype(), &shape)?;
-    let value = match c.get("value") {
-        Val::Float(v) => Scalar::F64(*v),
-        Val::Bool(v) => Scalar::Bool(*v),
-        v => Scalar::Int(DType::I64, v.as_int().unwrap_or(0)),
-    };
-    let value = value.cast(x.dtype());
+    let value = pad_value(c).cast(x.dtype());
     let n = out.numel();
     let size = x.dtype().size();
     let dst = out.bytes_mut();
@@ -247,6 +250,12 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
             list_text(x)
         )));
     }
+    check_pad_sizes(x, &pad, edge)?;
+    Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &pad)?)))
+}
+
+/// Returns an error if a dim of `x` is too small for its padding.
+fn check_pad_sizes(x: &[Dim], pad: &[Dim], edge: Edge) -> OpResult<()> {
     for (i, p) in pad.chunks(2).enumerate() {
         let axis = x.len() - 1 - i;
         let Some(size) = x[axis].as_const() else { continue };
@@ -270,7 +279,7 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
             )));
         }
     }
-    Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &pad)?)))
+    Ok(())
 }
 
 /// The operand's index for index `i` of the result, along a dim of size `n` with padding `pad` before and after.

@@ -215,19 +215,32 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
         }
     }, else {
         let mut count = vec![include as u32; x.numel()];
-        rows.for_each_place(Some(&strides), |p, k| {
-            if count[p] == 0 && reduce == Reduce::Sum {
-                Scalar::from_i64(dtype, 0).write(dst, p);
-            }
-            let replaces = count[p] == 0 && reduce != Reduce::Sum;
-            if replaces { Reduce::Replace } else { reduce }.update_element(dtype, dst, p, src.get(k));
-            count[p] += 1;
-        })?;
+        scatter_scalars(&rows, src, dtype, dst, reduce, &mut count)?;
         if mean {
             divide_by_counts(dtype, dst, &count);
         }
     });
     Ok(())
+}
+
+/// Scatters elements of a dtype without compiled loops. `count` is the number of values combined in each element so far;
+/// the first value replaces an element whose count is 0.
+fn scatter_scalars(
+    rows: &IndexedRows,
+    src: &Tensor,
+    dtype: DType,
+    dst: &mut [u8],
+    reduce: Reduce,
+    count: &mut [u32],
+) -> OpResult<()> {
+    rows.for_each_place(Some(&rows.strides_of(src.shape())), |p, k| {
+        if count[p] == 0 && reduce == Reduce::Sum {
+            Scalar::from_i64(dtype, 0).write(dst, p);
+        }
+        let replaces = count[p] == 0 && reduce != Reduce::Sum;
+        if replaces { Reduce::Replace } else { reduce }.update_element(dtype, dst, p, src.get(k));
+        count[p] += 1;
+    })
 }
 
 /// Divides sums of dtypes without loops of their own by their numbers of elements.

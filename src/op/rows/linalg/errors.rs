@@ -85,13 +85,18 @@ pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
     call_check_errors(b, "cholesky_inverse", &code, l)
 }
 
+/// The message for a negative code: LAPACK rejected an argument.
+fn invalid_argument_text(api: &str, code: i64) -> String {
+    match api.contains("svd") && code == -4 {
+        true => "The algorithm failed to converge because the input matrix contained non-finite values.".into(),
+        false => format!("Argument {} has illegal value.", code.unsigned_abs()),
+    }
+}
+
 /// torch's text for an error code of LAPACK.
 fn error_text(api: &str, code: i64) -> String {
     if code < 0 {
-        return match api.contains("svd") && code == -4 {
-            true => "The algorithm failed to converge because the input matrix contained non-finite values.".into(),
-            false => format!("Argument {} has illegal value.", code.unsigned_abs()),
-        };
+        return invalid_argument_text(api, code);
     }
     let repeated = |what: &str| {
         format!(

@@ -74,6 +74,27 @@ fn parse_labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize
     Ok(out)
 }
 
+/// The operands with their labels, without repeated labels.
+fn parse_terms(b: &mut dyn Build, parts: &[&str], tensors: &[&Traced]) -> OpResult<Vec<Term>> {
+    let mut terms = vec![];
+    for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
+        let labels = parse_labels(p, Some(t.rank()?), 0, i)?;
+        let tensor = (*t).clone();
+        terms.push(take_diagonals(b, Term { tensor, labels })?);
+    }
+    Ok(terms)
+}
+
+/// The maximum number of dims that an ellipsis covers.
+fn ellipsis_rank(terms: &[Term]) -> usize {
+    let widest = terms
+        .iter()
+        .flat_map(|t| &t.labels)
+        .filter(|l| matches!(l, DimLabel::Ellipsis(_)))
+        .max();
+    widest.map_or(0, |l| if let DimLabel::Ellipsis(n) = l { n + 1 } else { 0 })
+}
+
 fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Traced> {
     let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match text.split_once("->") {
@@ -87,23 +108,8 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
             "{quantity} operands were provided than specified in the equation"
         ));
     }
-    let mut terms = vec![];
-    for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
-        let labels = parse_labels(p, Some(t.rank()?), 0, i)?;
-        terms.push(take_diagonals(
-            b,
-            Term {
-                tensor: (*t).clone(),
-                labels,
-            },
-        )?);
-    }
-    let widest = terms
-        .iter()
-        .flat_map(|t| &t.labels)
-        .filter(|l| matches!(l, DimLabel::Ellipsis(_)))
-        .max();
-    let spread = widest.map_or(0, |l| if let DimLabel::Ellipsis(n) = l { n + 1 } else { 0 });
+    let mut terms = parse_terms(b, &parts, tensors)?;
+    let spread = ellipsis_rank(&terms);
     let out = match right {
         Some(r) => parse_labels(r, None, spread, 0)?,
         None => implicit_output(left, spread),

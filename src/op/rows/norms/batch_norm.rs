@@ -87,6 +87,10 @@ fn batch_norm() -> Op {
          training=False, float momentum=0.1, float eps=1e-05) -> Tensor",
         &[("verify", Val::Bool(true))],
     );
+    with_batch_norm_modules(op)
+}
+
+fn with_batch_norm_modules(op: Op) -> Op {
     let forms = [
         module_forms!("BatchNorm1d", ""),
         module_forms!("BatchNorm2d", ""),

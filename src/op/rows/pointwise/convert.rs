@@ -77,6 +77,20 @@ pub(in crate::op::rows) fn want_held(dtype: DType) -> OpResult<()> {
 const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None, Device? device=None, Layout? layout=None, \
                   bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor";
 
+/// Methods that convert to a fixed dtype.
+const DTYPE_METHODS: [(&str, DType); 10] = [
+    ("Tensor.double", DType::F64),
+    ("Tensor.float", DType::F32),
+    ("Tensor.half", DType::F16),
+    ("Tensor.bfloat16", DType::BF16),
+    ("Tensor.long", DType::I64),
+    ("Tensor.int", DType::I32),
+    ("Tensor.short", DType::I16),
+    ("Tensor.char", DType::I8),
+    ("Tensor.byte", DType::U8),
+    ("Tensor.bool", DType::B8),
+];
+
 fn to_row() -> Op {
     let mut op = Op::composite(("to", TO), convert_tensor)
         .doc("the tensor converted to a dtype, or to another tensor's dtype")
@@ -106,18 +120,7 @@ fn to_row() -> Op {
             let same = c.is_none("memory_format") || has_format(c, layout) == Some(true);
             same && c.get("copy").as_int() == Some(0)
         });
-    for (path, dtype) in [
-        ("Tensor.double", DType::F64),
-        ("Tensor.float", DType::F32),
-        ("Tensor.half", DType::F16),
-        ("Tensor.bfloat16", DType::BF16),
-        ("Tensor.long", DType::I64),
-        ("Tensor.int", DType::I32),
-        ("Tensor.short", DType::I16),
-        ("Tensor.char", DType::I8),
-        ("Tensor.byte", DType::U8),
-        ("Tensor.bool", DType::B8),
-    ] {
+    for (path, dtype) in DTYPE_METHODS {
         let schema = "to(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor";
         op = op.form_with(path, schema, &[("dtype", Val::DType(dtype))]);
     }

@@ -81,6 +81,27 @@ fn by_name(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     let n = if c.op.name.ends_with("3d") { 3 } else { 2 };
+    check_grid(c, n)?;
+    let ((d, x), (_, g)) = (c.shaped("input")?, c.shaped("grid")?);
+    let batch = s.unify_dims(&x[0], &g[0], || {
+        format!(
+            "grid_sampler(): expected grid and input to have same batch size, but got input with sizes {} and grid with sizes {}",
+            list_text(x),
+            list_text(g)
+        )
+    })?;
+    if x[2..].contains(&Dim::Const(0)) {
+        return Err(OpError::shape(
+            "grid_sampler(): expected input to have non-empty spatial dimensions",
+        ));
+    }
+    let mut shape = vec![batch, x[1].clone()];
+    shape.extend_from_slice(&g[1..=n]);
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+/// Checks the dtypes and ranks of an input with `n` spatial dims and its grid.
+fn check_grid(c: &Call<TensorType>, n: usize) -> OpResult<()> {
     let (d, x) = c.shaped("input")?;
     let (gd, g) = c.shaped("grid")?;
     if d != gd {
@@ -108,21 +129,7 @@ fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             list_text(g)
         )));
     }
-    let batch = s.unify_dims(&x[0], &g[0], || {
-        format!(
-            "grid_sampler(): expected grid and input to have same batch size, but got input with sizes {} and grid with sizes {}",
-            list_text(x),
-            list_text(g)
-        )
-    })?;
-    if x[2..].contains(&Dim::Const(0)) {
-        return Err(OpError::shape(
-            "grid_sampler(): expected input to have non-empty spatial dimensions",
-        ));
-    }
-    let mut shape = vec![batch, x[1].clone()];
-    shape.extend_from_slice(&g[1..=n]);
-    Ok(Val::Leaf(TensorType::new(d, shape)))
+    Ok(())
 }
 
 /// Coordinates in -1..1 along a dim: of the elements' centres, or with the outer elements at ±1 if `align`.
