@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 
 impl Signature {
     /// The calling convention of a module's entry graph: that of the exported function, or else the graph's inputs.
-    pub(crate) fn of(module: &GraphModule) -> Signature {
+    pub(crate) fn from_module(module: &GraphModule) -> Signature {
         let Some(graph) = module.entry() else {
             return Signature::plain(vec![], vec![]);
         };

@@ -136,7 +136,7 @@ impl ModelState {
 
     fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Code> {
         let model = lock(py, &self.model).clone();
-        let signature = Arc::new(Signature::of(model.signature()));
+        let signature = Arc::new(Signature::from_module(model.signature()));
         let options = self.settings.options(era, &self.token);
         let _watch = Watch::start(py, &format!("compiling {}", model.signature().name))?;
         let compiled = interruptible(py, &self.token, || model.compile(&options))?;
@@ -343,7 +343,7 @@ impl CompiledModel {
     /// The parameters in Python syntax.
     #[getter]
     fn signature_text(&self, py: Python<'_>) -> String {
-        Signature::of(lock(py, &self.state.model).signature()).text()
+        Signature::from_module(lock(py, &self.state.model).signature()).text()
     }
 
     /// The model's name.

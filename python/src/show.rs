@@ -73,7 +73,7 @@ impl Subject {
         dims: BTreeMap<String, i64>,
     ) -> PyResult<()> {
         let py = args.py();
-        let signature = Signature::of(&self.module);
+        let signature = Signature::from_module(&self.module);
         let arguments = signature.read(args, kwargs)?;
         let mut provided = vec![];
         for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {

@@ -90,7 +90,7 @@ struct Described {
 }
 
 impl Described {
-    fn of(file: CacheFile) -> Described {
+    fn read(file: CacheFile) -> Described {
         let opened = CompiledFile::open(&file.path).ok();
         let inputs = |f: &CompiledFile| f.parts().into_iter().flat_map(|p| p.inputs).collect();
         let model = opened.map(|f| (f.name().to_string(), inputs(&f)));
@@ -105,7 +105,7 @@ impl Described {
 
 /// The entries, most recently used first.
 fn described(cache: &Cache) -> Vec<Described> {
-    cache.entries().into_iter().rev().map(Described::of).collect()
+    cache.entries().into_iter().rev().map(Described::read).collect()
 }
 
 fn as_json(cache: &Cache) -> String {

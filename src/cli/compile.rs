@@ -134,6 +134,16 @@ fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: O
     Ok(graph::print(&m))
 }
 
+/// The passes that changed something, with their numbers of changes.
+fn describe_changes(compilation: &Compilation) -> String {
+    let changed = compilation.report.iter().flat_map(|r| r.changed());
+    let changed: Vec<String> = changed.map(|p| format!("{} {}", p.name, p.changed)).collect();
+    match changed.is_empty() {
+        true => "nothing to change".into(),
+        false => changed.join(", "),
+    }
+}
+
 /// Prints a short report.
 fn print_report(
     app: &App,
@@ -145,13 +155,6 @@ fn print_report(
     let Some(ready) = &compilation.ready else {
         return Err(nothing_compiled().into());
     };
-    let changed = compilation
-        .report
-        .iter()
-        .flat_map(|r| r.changed())
-        .map(|p| format!("{} {}", p.name, p.changed))
-        .collect::<Vec<_>>()
-        .join(", ");
     app.show_progress(&args.model.model.to_string());
     if !assumed.is_empty() {
         app.show_progress(&format!(
@@ -159,18 +162,9 @@ fn print_report(
             assumed.join(", ")
         ));
     }
-    app.show_progress(&format!(
-        "  nodes    {} -> {}",
-        compilation.nodes.0, compilation.nodes.1
-    ));
-    app.show_progress(&format!(
-        "  passes   {}",
-        if changed.is_empty() {
-            "nothing to change"
-        } else {
-            &changed
-        }
-    ));
+    let (before, after) = compilation.nodes;
+    app.show_progress(&format!("  nodes    {before} -> {after}"));
+    app.show_progress(&format!("  passes   {}", describe_changes(compilation)));
     if let Some(executable) = ready.executable() {
         print_steps(app, executable.program());
     }

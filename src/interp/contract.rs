@@ -23,12 +23,12 @@ impl Accumulator for f64 {
         self + other
     }
     fn read_elements(t: &Tensor) -> Vec<f64> {
-        fn go<T: Element>(t: &Tensor, f: impl Fn(T) -> f64) -> Vec<f64> {
+        fn convert_all<T: Element>(t: &Tensor, f: impl Fn(T) -> f64) -> Vec<f64> {
             t.as_slice::<T>().iter().map(|&x| f(x)).collect()
         }
         match t.dtype() {
-            DType::F32 => go::<f32>(t, f64::from),
-            DType::F64 => go::<f64>(t, |x| x),
+            DType::F32 => convert_all::<f32>(t, f64::from),
+            DType::F64 => convert_all::<f64>(t, |x| x),
             _ => (0..t.numel()).map(|i| t.get(i).to_f64()).collect(),
         }
     }
@@ -285,8 +285,8 @@ impl Geometry<'_> {
                         .map(|p| self.source_index(p, t, self.input).unwrap_or(usize::MAX))
                 })
                 .collect();
-            let mut patches = vec![T::default(); k * positions.len()];
-            let mut part = vec![T::default(); fg * positions.len()];
+            let count = positions.len();
+            let (mut patches, mut part) = (vec![T::default(); k * count], vec![T::default(); fg * count]);
             for (image, group) in (0..self.n).flat_map(|i| (0..self.groups).map(move |g| (i, g))) {
                 for c in 0..cg {
                     let plane = &x[(image * self.channels + group * cg + c) * size_in..][..size_in];
@@ -295,17 +295,10 @@ impl Geometry<'_> {
                         *o = if r == usize::MAX { T::default() } else { plane[r] };
                     }
                 }
-                T::matrix_product(
-                    fg,
-                    k,
-                    positions.len(),
-                    &w[group * fg * k..][..fg * k],
-                    &patches,
-                    &mut part,
-                );
-                for (f, row) in part.chunks(positions.len()).enumerate() {
+                T::matrix_product(fg, k, count, &w[group * fg * k..][..fg * k], &patches, &mut part);
+                for (f, row) in part.chunks(count).enumerate() {
                     let o = (image * self.features + group * fg + f) * places.len() + chunk;
-                    out[o..o + positions.len()].copy_from_slice(row);
+                    out[o..o + count].copy_from_slice(row);
                 }
             }
         }

@@ -63,6 +63,13 @@ fn weights_dtype(module: &GraphModule, path: &str, inputs: &[(Val<Operand>, Type
     named.or_else(|| inputs.iter().find_map(floats)).unwrap_or(DType::F32)
 }
 
+/// All arguments of a call with their types, the keyword arguments last.
+fn values_and_types(r: Resolved) -> Vec<(Val<Operand>, Type)> {
+    let values = r.args.into_iter().chain(r.kwargs.into_iter().map(|(_, v)| v));
+    let types = r.arg_types.into_iter().chain(r.kwarg_types.into_iter().map(|(_, t)| t));
+    values.zip(types).collect()
+}
+
 /// Resolves a module call to the op it stands for.
 pub(super) fn module_call(
     module: &GraphModule,
@@ -72,15 +79,7 @@ pub(super) fn module_call(
 ) -> Result<Resolved, Diagnostic> {
     let path = graph[node].target();
     let names: Vec<Arc<str>> = module_args.kwargs.iter().map(|(k, _)| k.clone()).collect();
-    let values = module_args
-        .args
-        .into_iter()
-        .chain(module_args.kwargs.into_iter().map(|(_, v)| v));
-    let types = module_args
-        .arg_types
-        .into_iter()
-        .chain(module_args.kwarg_types.into_iter().map(|(_, t)| t));
-    let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
+    let inputs = values_and_types(module_args);
     let call = expand_call(module, graph, node, inputs.len(), &names)?;
     let dtype = weights_dtype(module, path, &inputs);
     let attr = |name: &str| module_attribute(module, &call, dtype, path, name);

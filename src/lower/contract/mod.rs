@@ -167,9 +167,7 @@ pub(in crate::lower) fn conv(
         output_layout: layout(last[1]),
         activation: act,
     };
-    let used = [Some(params.input), Some(params.weight), params.bias]
-        .into_iter()
-        .flatten();
+    let used = [params.input, params.weight].into_iter().chain(params.bias);
     Contract::Conv(desc, used.map(|i| operands[i].clone()).collect())
 }
 

@@ -247,13 +247,11 @@ fn edited_text(c: &Cursor<'_, '_>, edits: &[BracketEdit], range: Range<usize>) -
     (text, end.max(done))
 }
 
-/// The error for a statement's brackets.
-fn bracket_finding(c: &Cursor<'_, '_>, index: usize, edits: &[BracketEdit]) -> Diagnostic {
+/// The error for the first edit. `open` is the innermost bracket that is open there.
+fn bracket_error(c: &Cursor<'_, '_>, edit: &BracketEdit, open: Option<usize>) -> Diagnostic {
     let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
     let before = |i: usize| c.tokens[i - 1].2;
-    let first = edits[0].token_idx();
-    let open = innermost_open(c, index, first);
-    let d = match (&edits[0], open) {
+    match (edit, open) {
         (BracketEdit::Delete(i), _) | (BracketEdit::Replace(i, _), None) | (BracketEdit::Insert(i, _), None) => {
             let i = (*i).min(c.tokens.len() - 1);
             Diagnostic::new(Code::E0007, format!("unmatched {}", c.tokens[i].1))
@@ -273,7 +271,14 @@ fn bracket_finding(c: &Cursor<'_, '_>, index: usize, edits: &[BracketEdit]) -> D
                 .at(place(o), "opened here")
                 .see(place(*i), format!("{} does not match it", c.tokens[*i].1))
         }
-    };
+    }
+}
+
+/// The error for a statement's brackets.
+fn bracket_finding(c: &Cursor<'_, '_>, index: usize, edits: &[BracketEdit]) -> Diagnostic {
+    let before = |i: usize| c.tokens[i - 1].2;
+    let first = edits[0].token_idx();
+    let d = bracket_error(c, &edits[0], innermost_open(c, index, first));
     let start = before(first);
     let last = edits.iter().map(BracketEdit::token_idx).max().unwrap_or(first);
     let end = match edits.last() {

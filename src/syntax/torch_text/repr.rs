@@ -158,6 +158,28 @@ impl TorchReader<'_> {
         }
     }
 
+    /// A slice, or a range if `is_range`, with its arguments at `inner`.
+    fn repr_slice(&mut self, inner: Range<usize>, range: Range<usize>, is_range: bool) -> Option<Value> {
+        let mut items = vec![];
+        let mut pos = inner.start;
+        while pos < inner.end {
+            items.push(self.repr_value(&mut pos, inner.end)?);
+            pos = self.skip_space(pos + self.text[pos..inner.end].starts_with(',') as usize, inner.end);
+        }
+        if is_range && items.len() == 2 {
+            items.push(self.value_at(ValueKind::Int(1), &range));
+        }
+        let Ok(three) = <[Value; 3]>::try_from(items) else {
+            return self.report_malformed(range, "expected three values");
+        };
+        let three = Box::new(three);
+        let kind = match is_range {
+            true => ValueKind::Range(three),
+            false => ValueKind::Slice(three),
+        };
+        Some(self.value_at(kind, &range))
+    }
+
     /// `slice(…)`, `range(…)`, `device(…)`, or an object, whose text is kept.
     fn repr_call(&mut self, offset: &mut usize, end: usize, start: usize, word: &str) -> Option<Value> {
         let Some(len) = bracket_len(&self.text[*offset..end]) else {
@@ -167,25 +189,7 @@ impl TorchReader<'_> {
         *offset += len;
         let range = start..*offset;
         if matches!(word, "slice" | "range") {
-            let mut items = vec![];
-            let mut pos = inner.start;
-            while pos < inner.end {
-                items.push(self.repr_value(&mut pos, inner.end)?);
-                pos = self.skip_space(pos + self.text[pos..inner.end].starts_with(',') as usize, inner.end);
-            }
-            if word == "range" && items.len() == 2 {
-                items.push(self.value_at(ValueKind::Int(1), &range));
-            }
-            let Ok(three) = <[Value; 3]>::try_from(items) else {
-                return self.report_malformed(range, "expected three values");
-            };
-            let three = Box::new(three);
-            let kind = if word == "slice" {
-                ValueKind::Slice(three)
-            } else {
-                ValueKind::Range(three)
-            };
-            return Some(self.value_at(kind, &range));
+            return self.repr_slice(inner, range, word == "range");
         }
         if word == "device" {
             let (value, errors) = parse_value(self.file, &self.text[range.clone()]);

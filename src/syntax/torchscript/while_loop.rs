@@ -63,8 +63,14 @@ impl ScriptLowerer<'_> {
             .first
             .extend(carried.iter().map(|b| self.bound_value(b, n.span)));
         let name = self.push_loop(n, loop_state, (test, result), turn.stmts);
+        self.bind_carried(n, &name, before, carried);
+    }
+
+    /// Binds the outputs of the loop `name`, whose items from number `first` on are the carried values.
+    fn bind_carried(&mut self, n: &Node, name: &Arc<str>, first: usize, carried: &[BoundValue]) {
+        let make_value = |kind| Value::new(kind, n.span);
         for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
-            let item = make_value(ValueKind::Int((before + i) as i64));
+            let item = make_value(ValueKind::Int((first + i) as i64));
             let op = function_call(
                 "operator.getitem",
                 vec![make_value(ValueKind::Node(name.clone())), item],

@@ -92,7 +92,7 @@ pub fn compute_layout(boxes: &Boxes) -> DrawingLayout {
     }
     let chains = layers.connect(&edges, &to, &from);
     layers.order();
-    layers.place();
+    layers.assign_positions();
     layers.finish(boxes, &chains)
 }
 
@@ -195,7 +195,7 @@ impl Layers {
     }
 
     /// Moves boxes towards their neighbours without changing the order of a layer.
-    fn place(&mut self) {
+    fn assign_positions(&mut self) {
         let packed = |row: &Vec<usize>| row.iter().map(|&n| self.width[n] + GAP).sum::<f64>();
         let widths: Vec<f64> = self.rows.iter().map(packed).collect();
         let room = ROOM * widths.iter().copied().fold(0.0, f64::max);

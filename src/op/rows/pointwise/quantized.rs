@@ -243,6 +243,21 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
     b.to_dtype(&y, dtype).map(Val::Leaf)
 }
 
+/// The scale that maps the values from `least` to `most` to `span` steps.
+fn choose_scale(b: &mut dyn Build, [least, most]: [&Traced; 2], span: f64, symmetric: bool) -> OpResult<Traced> {
+    match symmetric {
+        true => {
+            let least = b.neg(least)?;
+            let size = b.maximum(&least, most)?;
+            b.div(&size, Val::Float(span / 2.0))
+        }
+        false => {
+            let size = b.sub(most, least)?;
+            b.div(&size, Val::Float(span))
+        }
+    }
+}
+
 /// `determine_qparams` of torch.ao. The range always includes zero.
 fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
     let (low, high, eps) = (c.int("quant_min")?, c.int("quant_max")?, c.f64("eps")?);
@@ -253,17 +268,7 @@ fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpRes
     };
     let least = b.op(OpId::Clamp, [least.into(), Val::None, Val::int(0)])?;
     let most = b.op(OpId::Clamp, [most.into(), Val::int(0)])?;
-    let scale = match symmetric {
-        true => {
-            let least = b.neg(&least)?;
-            let size = b.maximum(&least, &most)?;
-            b.div(&size, Val::Float(span / 2.0))?
-        }
-        false => {
-            let size = b.sub(&most, &least)?;
-            b.div(&size, Val::Float(span))?
-        }
-    };
+    let scale = choose_scale(b, [&least, &most], span, symmetric)?;
     let scale = b.op(OpId::Clamp, [scale.into(), Val::Float(eps)])?;
     let zero = match symmetric {
         true => {

@@ -214,6 +214,20 @@ fn module_rows() -> Vec<Op> {
     ]
 }
 
+/// The states in the argument `hx`, if there are any.
+fn passed_states(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
+    Ok(match c.get("hx") {
+        Val::None => vec![],
+        Val::Leaf(t) => vec![t.clone()],
+        Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
+        v => {
+            let kind = v.kind_name();
+            let title = format!("the state must be a tensor or a tuple of tensors, not {kind}");
+            return Err(OpError::arg("hx", title));
+        }
+    })
+}
+
 /// The states before the first step, `[layers * directions, batch, size]` each: the given ones (without the batch dim
 /// if the input is `unbatched`), else zeros.
 fn initial_states(
@@ -224,16 +238,7 @@ fn initial_states(
     lstm: bool,
     unbatched: bool,
 ) -> OpResult<Vec<Traced>> {
-    let passed: Vec<Traced> = match c.get("hx") {
-        Val::None => vec![],
-        Val::Leaf(t) => vec![t.clone()],
-        Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
-        v => {
-            let kind = v.kind_name();
-            let title = format!("the state must be a tensor or a tuple of tensors, not {kind}");
-            return Err(OpError::arg("hx", title));
-        }
-    };
+    let passed = passed_states(c)?;
     let sets = c.int("num_layers")?.saturating_mul(1 + c.bool("bidirectional")? as i64);
     let hidden = c.int("hidden_size")?;
     let width = match c.int("proj_size")? {
@@ -260,6 +265,17 @@ fn initial_states(
     Ok(states)
 }
 
+/// The parameters that the modules' rows share with the rows of the functions.
+const SHARED_PARAMS: [&str; 7] = [
+    "params",
+    "bias",
+    "num_layers",
+    "dropout",
+    "training",
+    "bidirectional",
+    "batch_first",
+];
+
 fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let batch_dim = if c.bool("batch_first")? { 0 } else { 1 };
@@ -281,16 +297,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
         _ => (&states[0]).into(),
     };
     let mut args = vec![x.into(), hx];
-    let others = [
-        "params",
-        "bias",
-        "num_layers",
-        "dropout",
-        "training",
-        "bidirectional",
-        "batch_first",
-    ];
-    args.extend(others.map(|name| c.get(name).clone()));
+    args.extend(SHARED_PARAMS.map(|name| c.get(name).clone()));
     let mut all = b.call_many(op, args)?;
     if unbatched {
         for (i, t) in all.iter_mut().enumerate() {

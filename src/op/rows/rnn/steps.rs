@@ -202,6 +202,16 @@ impl<T: Real> RecurrentNetwork<T> {
     }
 }
 
+fn check_weight(t: &Tensor, shape: &[usize]) -> OpResult<()> {
+    if t.shape() == shape {
+        return Ok(());
+    }
+    Err(OpError::shape(format!(
+        "a recurrent weight has shape {:?}, expected {shape:?}",
+        t.shape()
+    )))
+}
+
 fn layer_weights<'a, T: Real>(
     p: &'a [Tensor],
     biases: bool,
@@ -214,27 +224,18 @@ fn layer_weights<'a, T: Real>(
         _ => 1,
     };
     let rows = gates * s.hidden;
-    let check = |t: &Tensor, shape: &[usize]| {
-        if t.shape() == shape {
-            return Ok(());
-        }
-        Err(OpError::shape(format!(
-            "a recurrent weight has shape {:?}, expected {shape:?}",
-            t.shape()
-        )))
-    };
-    check(&p[0], &[rows, s.input])?;
-    check(&p[1], &[rows, s.width])?;
+    check_weight(&p[0], &[rows, s.input])?;
+    check_weight(&p[1], &[rows, s.width])?;
     let pair = if biases {
-        check(&p[2], &[rows])?;
-        check(&p[3], &[rows])?;
+        check_weight(&p[2], &[rows])?;
+        check_weight(&p[3], &[rows])?;
         Some([p[2].as_slice::<T>(), p[3].as_slice::<T>()])
     } else {
         None
     };
     let out = p.get(if biases { 4 } else { 2 });
     if let Some(t) = out {
-        check(t, &[s.width, s.hidden])?;
+        check_weight(t, &[s.width, s.hidden])?;
     } else if s.width != s.hidden {
         return Err(OpError::shape(
             "the hidden and cell states have different sizes, but there is no projection",

@@ -190,19 +190,11 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ty = deform_type(&c.types())?;
     let p = deform_params(c)?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
-    let tensor = |name: &str| c.leaf(name);
-    let (x, weight, offset, mask, bias) = (
-        tensor("input")?,
-        tensor("weight")?,
-        tensor("offset")?,
-        tensor("mask")?,
-        tensor("bias")?,
-    );
-    let masked = c.bool("use_mask")?;
+    let (x, weight, offset) = (c.leaf("input")?, c.leaf("weight")?, c.leaf("offset")?);
+    let (mask, bias, masked) = (c.leaf("mask")?, c.leaf("bias")?, c.bool("use_mask")?);
     if bias.numel() != shape[1] || offset.shape()[0] != shape[0] || (masked && mask.numel() * 2 != offset.numel()) {
-        return Err(OpError::shape(
-            "deform_conv2d(): the shapes of bias, offset and mask do not match",
-        ));
+        let title = "deform_conv2d(): the shapes of bias, offset and mask do not match";
+        return Err(OpError::shape(title));
     }
     let (channels, h, w) = (x.shape()[1], x.shape()[2], x.shape()[3]);
     let (per_group, kh, kw) = (weight.shape()[1], weight.shape()[2], weight.shape()[3]);
@@ -221,10 +213,9 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                 T::from_f64(base as f64) + os[(2 * group + d) * oh * ow + position]
             };
             let (y, x) = (moved(0, position / ow, tap / kw), moved(1, position % ow, tap % kw));
-            let weight = if masked {
-                ms[group * oh * ow + position]
-            } else {
-                T::from_f64(1.0)
+            let weight = match masked {
+                true => ms[group * oh * ow + position],
+                false => T::from_f64(1.0),
             };
             column[ch * taps + tap] = weight * sample_bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
         }

@@ -123,9 +123,7 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                 for ch in 0..channels {
                     let plane = &r.x[(b[0].to_f64() as usize * channels + ch) * h * w..][..h * w];
                     let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
-                    *to = taps
-                        .iter()
-                        .fold(*to, |sum, &(position, weight)| sum + weight * plane[position]);
+                    *to = taps.iter().fold(*to, |sum, &(p, weight)| sum + weight * plane[p]);
                 }
             }
             for ch in 0..channels {

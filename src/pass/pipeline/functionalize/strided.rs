@@ -142,11 +142,8 @@ impl Functionalize<'_> {
         {
             return Ok(());
         }
-        let part = call
-            .args
-            .get(1)
-            .and_then(Val::as_leaf)
-            .and_then(|&s| graph[s].meta.ty.clone());
+        let source = call.args.get(1).and_then(Val::as_leaf);
+        let part = source.and_then(|&s| graph[s].meta.ty.clone());
         let mut steps = parent.steps.clone();
         steps.push(ViewStep {
             op: view.op,

@@ -82,6 +82,26 @@ impl FunctionLowerer<'_> {
         }
     }
 
+    /// The flattened arguments of `forward`, which replace its parameters as the graph's inputs.
+    fn lower_flattened_inputs(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
+        self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
+        self.flattened = flattened_params(value);
+        for e in names {
+            // torch also flattens the module itself, which is not an input of the graph.
+            let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
+                continue;
+            };
+            let ty = self.annotated.remove(&name);
+            let target = Name::new(name.clone(), e.span);
+            self.bind_node(&name, name.clone(), e.span);
+            let op = Op::Placeholder {
+                target: target.clone(),
+                default: None,
+            };
+            self.stmts.push(make_stmt(Some(target), ty, op, None, s.span));
+        }
+    }
+
     /// `a, b, = fx_pytree.tree_flatten_spec(…)` names the placeholders; any other tuple is unpacked.
     fn lower_unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
         if let ExprKind::Call(f, _) = &value.kind
@@ -89,23 +109,7 @@ impl FunctionLowerer<'_> {
                 .global_path(f)
                 .is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
         {
-            self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
-            self.flattened = flattened_params(value);
-            for e in names {
-                // torch also flattens the module itself, which is not an input of the graph.
-                let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
-                    continue;
-                };
-                let ty = self.annotated.remove(&name);
-                let target = Name::new(name.clone(), e.span);
-                self.bind_node(&name, name.clone(), e.span);
-                let op = Op::Placeholder {
-                    target: target.clone(),
-                    default: None,
-                };
-                self.stmts.push(make_stmt(Some(target), ty, op, None, s.span));
-            }
-            return;
+            return self.lower_flattened_inputs(s, names, value);
         }
         let from = self.lower_value(value);
         for (i, e) in names.iter().enumerate() {
