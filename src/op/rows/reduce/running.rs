@@ -85,41 +85,23 @@ fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &Di
     });
 }
 
-/// Whether `x` becomes the extremum.
+/// Whether `x` becomes the extremum. NaN stays, because no number is at least or at most NaN.
 #[inline(always)]
 fn takes<T: Cell>(x: T, best: T, largest: bool) -> bool {
-    let at_least = if largest { x >= best } else { x <= best };
-    x.is_nan() | (!best.is_nan() & at_least)
+    x.is_nan() | if largest { x >= best } else { x <= best }
 }
 
-/// The running extrema of rows of `n` elements: of several rows at a time, because each step waits for the one before it.
+/// The running extrema of rows of `n` elements.
 fn run_rows<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
-    const ROWS: usize = 4;
-    let together = v.len() / (ROWS * n) * ROWS * n;
-    let mut best = [(v[0], 0); ROWS];
-    for first in (0..together).step_by(ROWS * n) {
-        best = std::array::from_fn(|r| (v[first + r * n], 0));
-        for k in 0..n {
-            for (r, best) in best.iter_mut().enumerate() {
-                let at = first + r * n + k;
-                step(best, (v[at], k), largest, &mut values[at], &mut indices[at]);
-            }
+    let rows = values.chunks_exact_mut(n).zip(indices.chunks_exact_mut(n));
+    for ((values, indices), row) in rows.zip(v.chunks_exact(n)) {
+        let mut best = (row[0], 0);
+        for (k, ((value, index), &x)) in values.iter_mut().zip(indices).zip(row).enumerate() {
+            let take = takes(x, best.0, largest);
+            best = (if take { x } else { best.0 }, if take { k as i64 } else { best.1 });
+            (*value, *index) = best;
         }
     }
-    for first in (together..v.len()).step_by(n) {
-        best[0] = (v[first], 0);
-        for k in 0..n {
-            let at = first + k;
-            step(&mut best[0], (v[at], k), largest, &mut values[at], &mut indices[at]);
-        }
-    }
-}
-
-#[inline(always)]
-fn step<T: Cell>(best: &mut (T, i64), (x, k): (T, usize), largest: bool, value: &mut T, index: &mut i64) {
-    let take = takes(x, best.0, largest);
-    *best = (if take { x } else { best.0 }, if take { k as i64 } else { best.1 });
-    (*value, *index) = *best;
 }
 
 /// The running extrema of columns.
