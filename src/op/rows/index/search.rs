@@ -176,8 +176,7 @@ fn search_cells(sorted: &Tensor, values: &Tensor, right: bool, first: usize, fou
             let r = (first + done) / per_line;
             let next = ((r + 1) * per_line - first).min(count);
             let line = &sorted[r * n..][..n];
-            let pairs = found[done..next].iter_mut().zip(&values[done..next]);
-            pairs.for_each(|(f, &v)| *f = place_in_order(line, v, right) as i64);
+            search_line(line, &values[done..next], right, &mut found[done..next]);
             done = next;
         }
         true
@@ -199,13 +198,14 @@ fn search_scalars(sorted: &Tensor, values: &Tensor, right: bool, first: usize, f
     }
 }
 
-/// The number of elements of an ordered line that come before `v`; with `right`, also those that are equal. NaN is the greatest.
-#[inline]
-fn place_in_order<T: Cell>(line: &[T], v: T, right: bool) -> usize {
-    let comes_before = |a: T, b: T| a < b || (b.is_nan() && !a.is_nan());
+/// For each value, the number of elements of an ordered line that come before it; with `right`, also those that are equal. NaN is the
+/// greatest.
+fn search_line<T: Cell>(line: &[T], values: &[T], right: bool, found: &mut [i64]) {
+    let comes_before = |a: T, b: T| (a < b) | (b.is_nan() & !a.is_nan());
+    let pairs = found.iter_mut().zip(values);
     match right {
-        true => partition_point(line.len(), |k| !comes_before(v, line[k])),
-        false => partition_point(line.len(), |k| comes_before(line[k], v)),
+        true => pairs.for_each(|(f, &v)| *f = partition_point(line.len(), |k| !comes_before(v, line[k])) as i64),
+        false => pairs.for_each(|(f, &v)| *f = partition_point(line.len(), |k| comes_before(line[k], v)) as i64),
     }
 }
 
