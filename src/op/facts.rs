@@ -28,6 +28,37 @@ pub struct Facts {
     pub draws: DrawOrder,
     /// The row returns its operand itself if it draws no random numbers.
     pub dropout: bool,
+    /// The parameters whose integers are indices, and their limits. For a parameter `index` or `indices` of a row with a
+    /// parameter `dim`, the limit follows from the schema.
+    pub index_limits: &'static [(&'static str, IndexLimit)],
+}
+
+/// The valid values of integers that are indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexLimit {
+    /// Rows of this parameter.
+    Rows(&'static str),
+    /// Classes: indices along dim 1 of this parameter, or along its only dim.
+    Classes(&'static str),
+    /// Numbers below the value of this parameter.
+    Below(&'static str),
+    /// A list of indices: each indexes the dim of this parameter at its position in the list.
+    DimByDim(&'static str),
+    /// Increasing positions in this flattened parameter.
+    Offsets(&'static str),
+}
+
+impl IndexLimit {
+    /// The parameter that determines the limit.
+    pub fn param(self) -> &'static str {
+        match self {
+            IndexLimit::Rows(p)
+            | IndexLimit::Classes(p)
+            | IndexLimit::Below(p)
+            | IndexLimit::DimByDim(p)
+            | IndexLimit::Offsets(p) => p,
+        }
+    }
 }
 
 /// The memory order of a result's dims.
@@ -129,6 +160,12 @@ impl Op {
         self
     }
 
+    /// Declares which parameters are indices, and their limits.
+    pub fn index_limits(mut self, limits: &'static [(&'static str, IndexLimit)]) -> Op {
+        self.facts.index_limits = limits;
+        self
+    }
+
     /// Declares that the row is a dropout: it draws random numbers in training and returns its operand otherwise.
     pub fn dropout(mut self) -> Op {
         self.facts.dropout = true;
@@ -166,6 +203,20 @@ mod tests {
         assert_eq!(OpId::NewOnes.op().filled(), Some(Filled::Number(1)));
         assert_eq!(OpId::NewFull.op().filled(), Some(Filled::Parameter(2)));
         assert_eq!(OpId::Neg.op().filled(), None);
+    }
+
+    #[test]
+    fn index_limits_name_parameters() {
+        let mut count = 0;
+        for row in super::super::all() {
+            for &(param, limit) in row.facts.index_limits {
+                count += 1;
+                for p in [param, limit.param()] {
+                    assert!(row.schema.index_of(p).is_some(), "{row:?}: {p}");
+                }
+            }
+        }
+        assert!(count > 0);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
 pub use effect::Effect;
 pub use emit::decomposed_type;
-pub use facts::{DrawOrder, Facts, Filled, MemoryOrder, MemoryUse};
+pub use facts::{DrawOrder, Facts, Filled, IndexLimit, MemoryOrder, MemoryUse};
 pub use id::OpId;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};

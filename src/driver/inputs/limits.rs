@@ -5,7 +5,7 @@ use super::fill::Fill;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::op;
-use crate::op::OpId;
+use crate::op::IndexLimit;
 use crate::pass::build::full_args;
 use crate::pass::{PassManager, PassOptions};
 use crate::types::{Category, Dim, Type, Val};
@@ -96,34 +96,37 @@ fn limit_of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
         return out;
     };
     let is = |name: &str| named_arg(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
-    let size = |name: &str, dim: i64| named_arg(&args, op, name).and_then(|a| dim_size(graph, a.as_leaf()?, dim));
-    let bags = op.name.contains("embedding_bag");
-    // torch.nn.functional names the parameter `input`, ATen `indices`.
-    let mut names = ["indices", "input"].into_iter();
-    let indices = names.find(|i| op.schema.index_of(i).is_some()).unwrap_or_default();
-    if (bags || op.name.starts_with("embedding")) && is(indices) {
-        out.below = size("weight", 0);
-    }
-    if bags && is("offsets") {
-        out.offsets = named_arg(&args, op, indices).and_then(|a| known_numel(graph, a.as_leaf()?));
+    for &(param, limit) in op.facts.index_limits {
+        let (indices, by) = (named_arg(&args, op, param), named_arg(&args, op, limit.param()));
+        match (limit, by) {
+            (IndexLimit::DimByDim(_), _) => out.meet(limit_of_index_list(graph, indices, by, n)),
+            (_, Some(by)) if is(param) => out.meet(limit_by(graph, limit, by)),
+            _ => {}
+        }
     }
     if let Some(dim) = named_arg(&args, op, "dim").and_then(Val::as_int)
         && ["index", "indices"].iter().any(|i| is(i))
     {
-        out.below = Limit::least(out.below, size("self", dim));
-    }
-    if op.is(OpId::OneHot) && is("self") {
-        let classes = named_arg(&args, op, "num_classes").and_then(Val::as_int);
-        out.below = classes.and_then(|c| u64::try_from(c).ok()).filter(|c| *c > 0);
-    }
-    if (op.name.starts_with("nll_loss") || op.name.starts_with("cross_entropy")) && is("target") {
-        out.below = size("self", 1).or_else(|| size("self", 0));
-    }
-    if op.name.starts_with("index") {
-        let [indices, x] = ["indices", "self"].map(|name| named_arg(&args, op, name));
-        out.meet(limit_of_index_list(graph, indices, x, n));
+        let size = named_arg(&args, op, "self").and_then(|a| dim_size(graph, a.as_leaf()?, dim));
+        out.below = Limit::least(out.below, size);
     }
     out
+}
+
+/// The limit that `by`, the argument that determines it, gives to indices.
+fn limit_by(graph: &Graph, limit: IndexLimit, by: &Val<NodeId>) -> Limit {
+    let size = |dim: i64| by.as_leaf().and_then(|n| dim_size(graph, n, dim));
+    let below = match limit {
+        IndexLimit::Rows(_) => size(0),
+        IndexLimit::Classes(_) => size(1).or_else(|| size(0)),
+        IndexLimit::Below(_) => by.as_int().and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
+        IndexLimit::DimByDim(_) | IndexLimit::Offsets(_) => None,
+    };
+    let offsets = match limit {
+        IndexLimit::Offsets(_) => by.as_leaf().and_then(|n| known_numel(graph, n)),
+        _ => None,
+    };
+    Limit { below, offsets }
 }
 
 /// `x[i, :, j]`: each tensor of the list indexes the dim at its position.
@@ -184,6 +187,8 @@ mod tests {
              %t : i64[3] = placeholder t
              %x : f32[3, 6] = placeholder x
              %n : i64[3] = placeholder n
+             %k : i64[4] = placeholder k
+             %r : i64[2] = placeholder r
              %w = get_attr w
              %i0 = call_function operator.getitem(%i, 0)
              %o0 = call_function operator.getitem(%o, 1)
@@ -194,12 +199,17 @@ mod tests {
              %l = call_function torch.nn.functional.cross_entropy(%x, %q)
              %s = call_function operator.getitem(%x, (slice(None, None, None), %t))
              %m = call_function operator.mul(%n, 2)
-             output (%bags, %e, %p, %l, %s, %m)",
+             %h = call_function torch.nn.functional.one_hot(%k, 9)
+             %v = call_function torch.ones([3, 2])
+             %z = call_function torch.ops.aten.index_put.default(%x, [None, %r], %v)
+             output (%bags, %e, %p, %l, %s, %m, %h, %z)",
         );
         let want = [
             ("g", Fill::Index { seed: 2, below: 6 }),
             ("i", Fill::Index { seed: 0, below: 7 }),
+            ("k", Fill::Index { seed: 6, below: 9 }),
             ("o", Fill::Offsets { count: 5 }),
+            ("r", Fill::Index { seed: 7, below: 6 }),
             ("t", Fill::Index { seed: 3, below: 6 }),
         ];
         let want: BTreeMap<String, Fill> = want.map(|(n, f)| (n.to_string(), f)).into();

@@ -3,6 +3,7 @@
 mod spaced;
 
 use self::spaced::by_tensors;
+use crate::op::IndexLimit;
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::pointwise::assertions::ambiguous_truth;
@@ -274,6 +275,7 @@ fn renorm_rows() -> Vec<Op> {
             },
         )
         .doc("the tensor with the rows selected by indices scaled down to a maximum norm")
+        .index_limits(&[("indices", IndexLimit::Rows("self"))])
         .spelled("aten.@")
         .inplace("aten.@_ torch.@_"),
     ]

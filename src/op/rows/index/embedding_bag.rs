@@ -1,6 +1,7 @@
 //! Embedding bags: sums, means or maxima over rows of a table.
 
 use super::bags::{Bags, MAXIMUM};
+use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_range, native, to_i64_indices, with_number};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::parallel::Pool;
@@ -21,6 +22,7 @@ fn bag_rows() -> Vec<Op> {
             Meaning::Fill(combine_bags),
         )
         .doc("the sum (mode 0), mean (1) or maximum (2) of the rows of weight for every bag of indices")
+        .index_limits(&[("indices", IndexLimit::Rows("weight")), ("offsets", IndexLimit::Offsets("indices"))])
         .spelled("aten.@ aten.@.padding_idx torch.@",
         ),
         Op::composite("_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
@@ -35,6 +37,7 @@ fn bag_rows() -> Vec<Op> {
             },
         )
         .doc("embedding_bag; a negative padding_idx means none")
+        .index_limits(&[("indices", IndexLimit::Rows("weight")), ("offsets", IndexLimit::Offsets("indices"))])
         .spelled(
             "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
              torch._embedding_bag_forward_only",
@@ -56,6 +59,7 @@ fn bag_form_rows() -> Vec<Op> {
             by_mode,
         )
         .doc("embedding_bag with a named mode; without offsets, every row of input is a bag")
+        .index_limits(&[("input", IndexLimit::Rows("weight")), ("offsets", IndexLimit::Offsets("input"))])
         .spelled("torch.nn.functional.embedding_bag")
         .module(
             "EmbeddingBag(num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', \

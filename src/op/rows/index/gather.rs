@@ -1,5 +1,6 @@
 //! Reading elements at computed positions: gather, index_select, take, embedding.
 
+use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
 use crate::op::rows::fill::{IndexedRows, units_per_part, with_word};
 use crate::op::rows::spell::list_text;
@@ -57,6 +58,7 @@ fn embedding_row() -> Op {
         }),
     )
     .doc("the rows of weight selected by indices")
+    .index_limits(&[("indices", IndexLimit::Rows("weight"))])
     .spelled("aten.@ torch.@")
     .module(
         "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
@@ -78,6 +80,7 @@ fn functional_embedding() -> Op {
         },
     )
     .doc("the rows of weight selected by input")
+    .index_limits(&[("input", IndexLimit::Rows("weight"))])
     .spelled("torch.nn.functional.embedding")
 }
 

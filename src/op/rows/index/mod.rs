@@ -14,6 +14,7 @@ mod write_view;
 
 use self::combine::{Cell, Reduce, with_cell};
 use self::places::Places;
+use crate::op::IndexLimit;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::fill::{copy_all, with_size};
 use crate::op::rows::spell::list_text;
@@ -46,6 +47,7 @@ fn by_tensors() -> Vec<Op> {
             Meaning::Routine(index),
         )
         .doc("x[i, j, …] with index tensors, masks, and None for whole dims")
+        .index_limits(&[("indices", IndexLimit::DimByDim("self"))])
         .spelled(
             "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
                  aten._unsafe_index.Tensor_hacked_twin",
@@ -57,6 +59,7 @@ fn by_tensors() -> Vec<Op> {
         )
         .order(MemoryOrder::First)
         .doc("a copy with x[i, j, …] = values, or += values")
+        .index_limits(&[("indices", IndexLimit::DimByDim("self"))])
         .spelled("aten.@ aten._unsafe_index_put.default aten.@.hacked_twin torch.@ Tensor.@")
         .inplace("aten.@_ aten.@_.hacked_twin Tensor.@_ torch.@_")
         .shared_writes(|c, _| c.get("accumulate").as_int() == Some(0)),

@@ -1,6 +1,7 @@
 //! Classification losses: the log-probability of the target class, scaled by class weights.
 
 use super::{Reduction, parse_reduction, reduce_terms};
+use crate::op::IndexLimit;
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
@@ -22,6 +23,7 @@ fn nll_rows() -> Vec<Op> {
             },
         )
         .doc("the negative log-likelihood: -self at the target class, weighted by class")
+        .index_limits(&[("target", IndexLimit::Classes("self"))])
         .form(
             "aten.nll_loss_nd.default aten.nll_loss.default aten.nll_loss2d.default",
             "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
@@ -56,6 +58,7 @@ fn nll_forward_rows() -> Vec<Op> {
             },
         )
         .doc("nll_loss_nd, and the sum of the weights")
+        .index_limits(&[("target", IndexLimit::Classes("self"))])
         .spelled("aten.@ aten.nll_loss2d_forward.default"),
     ]
 }
@@ -67,6 +70,7 @@ fn cross_entropy_rows() -> Vec<Op> {
             cross_entropy,
         )
         .doc("nll_loss of log_softmax, with target classes or class probabilities")
+        .index_limits(&[("target", IndexLimit::Classes("self"))])
         .form(
             "aten.cross_entropy_loss.default",
             "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float \

@@ -1,5 +1,6 @@
 //! Counts of values: one-hot vectors, histograms, bin counts.
 
+use crate::op::IndexLimit;
 use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Tensor, with_wide_vectors};
@@ -11,6 +12,7 @@ pub(super) fn histogram_rows() -> Vec<Op> {
     vec![
         Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
             .doc("a one-hot vector for every class index")
+            .index_limits(&[("self", IndexLimit::Below("num_classes"))])
             .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@"),
         Op::new(
             "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
