@@ -2,48 +2,39 @@
 
 use super::UnitId;
 use cranelift_entity::EntityRef;
+use fixedbitset::FixedBitSet;
 
 /// A set of units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Units(Vec<u64>);
+pub(crate) struct Units(FixedBitSet);
 
 impl Units {
     /// Adds a unit.
     pub(crate) fn insert(&mut self, u: UnitId) {
-        let (word, bit) = (u.index() / 64, u.index() % 64);
-        if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << bit;
+        self.0.grow_and_insert(u.index());
     }
 
     /// Removes a unit.
     pub(crate) fn remove(&mut self, u: UnitId) {
-        if let Some(w) = self.0.get_mut(u.index() / 64) {
-            *w &= !(1 << (u.index() % 64));
+        // `FixedBitSet::remove` panics beyond its end.
+        if self.contains(u) {
+            self.0.remove(u.index());
         }
     }
 
     /// Whether a unit is in the set.
     pub(crate) fn contains(&self, u: UnitId) -> bool {
-        self.0
-            .get(u.index() / 64)
-            .is_some_and(|w| w >> (u.index() % 64) & 1 != 0)
+        self.0.contains(u.index())
     }
 
     /// Adds every unit of another set.
     pub(crate) fn union_with(&mut self, other: &Units) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
-        }
+        self.0.union_with(&other.0);
     }
 
     /// The number of units in the set.
     pub(crate) fn count(&self) -> usize {
-        self.0.iter().map(|w| w.count_ones() as usize).sum()
+        self.0.count_ones(..)
     }
 }
 
