@@ -105,7 +105,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
-        Err(CodecError::custom("the bytes do not say what they are"))
+        Err(CodecError::custom("the format does not describe its own types"))
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
@@ -132,7 +132,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
         let mut chars = self.take_str()?.chars();
         match (chars.next(), chars.next()) {
             (Some(c), None) => visitor.visit_char(c),
-            _ => Err(CodecError::custom("a text is not one character")),
+            _ => Err(CodecError::custom("expected a single character")),
         }
     }
 

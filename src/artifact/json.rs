@@ -200,7 +200,8 @@ impl JsonReader<'_> {
             units.push(self.read_unit()?);
         }
         let c = char::decode_utf16(units).next();
-        c.and_then(Result::ok).ok_or_else(|| "an escape is no character".into())
+        c.and_then(Result::ok)
+            .ok_or_else(|| "an escape does not encode a character".into())
     }
 
     fn read_unit(&mut self) -> Result<u16, String> {

@@ -68,11 +68,12 @@ fn check_routines(file: &Container, program: &Program, options: &ExecutableOptio
         if missing.len() == 1 { "an op" } else { "ops" },
         missing.join(", ")
     );
-    let d = Diagnostic::new(Code::E0604, title)
-        .note("the code of these ops is not in the file; a build with the feature `runtime` alone has none of it");
+    let d = Diagnostic::new(Code::E0604, title).note(
+        "the code of these ops is not in the file; a build with only the feature `runtime` does not have it either",
+    );
     Err(d
-        .help("run the model with a build that has the feature `compiler`, and register ops of your own before")
-        .help("or compile a model that does without them: `fxc compile MODEL -o FILE.fxc`"))
+        .help("run the model with a build that has the feature `compiler`, and register custom ops first")
+        .help("or compile a model that does not call them: `fxc compile MODEL -o FILE.fxc`"))
 }
 
 /// Checks everything in a native part except its code.

@@ -166,7 +166,7 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     }
     if only_show {
         let changes = diff::patch_text(&text, &mended, 3);
-        return output::write_stdout(format!("--- {path}\n+++ {path} (mended)\n{changes}").as_bytes());
+        return output::write_stdout(format!("--- {path}\n+++ {path} (fixed)\n{changes}").as_bytes());
     }
     files::replace(Path::new(path), mended.as_bytes())?;
     app.show_progress(&format!("{path}: mended"));

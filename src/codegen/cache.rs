@@ -32,6 +32,7 @@ impl Cache {
 
     pub(super) fn insert(&self, key: FunctionKey, function: &Arc<KernelFunction>) {
         let Ok(mut known) = self.0.lock() else { return };
+        // Only when the map would grow, so that removing freed functions costs little per insertion.
         if known.len() == known.capacity() {
             known.retain(|_, f| f.strong_count() > 0);
         }

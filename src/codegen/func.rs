@@ -47,7 +47,7 @@ pub(super) fn define_function(
     b.switch_to_block(entry);
     b.seal_block(entry);
     let [buffers, begin, end, scratch, constants] = *b.block_params(entry) else {
-        unreachable!("see `kernel_signature`")
+        unreachable!("kernels have five parameters")
     };
     // The function has one stack slot. It holds the status, after scratch space for taking a wide vector apart if there
     // are any.

@@ -55,6 +55,7 @@ impl FunctionLowering<'_> {
             } else if extent == 1 {
                 VarAt::Const(0)
             } else {
+                // The remainder from the quotient, because `urem` would divide a second time.
                 let size = self.e.b.ins().iconst(I64, extent);
                 let q = self.e.b.ins().udiv(rest, size);
                 let p = self.e.b.ins().imul(q, size);
@@ -184,6 +185,7 @@ impl FunctionLowering<'_> {
             End::Const(c) => self.e.b.ins().iconst(I64, c - step),
             End::At(v) => self.e.b.ins().iadd_imm_s(v, -step),
         };
+        // At least one step fits, so the first test is not needed.
         if known.is_some() {
             self.jump_with(header, first, &state);
         } else {

@@ -120,6 +120,7 @@ impl FunctionLowering<'_> {
             let x = self.lower_affine(&c.expr);
             let x = self.e.b.ins().iadd_imm_s(x, c.lo.wrapping_neg());
             let span = c.hi.saturating_sub(c.lo).max(0);
+            // One unsigned comparison tests both bounds.
             let ok = self.e.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, x, span);
             all = Some(match all {
                 None => ok,

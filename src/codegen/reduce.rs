@@ -220,6 +220,7 @@ impl FunctionLowering<'_> {
             better = e.bor(&better, &only);
             equal = e.bor(&equal, &both_nan);
         }
+        // As in torch, NaN precedes all numbers, and the lowest index wins among equals.
         let first = e.compare(Compare::Lt, DType::I64, &b[1], &a[1]);
         let first = e.mask32(&first);
         let tie = e.band(&equal, &first);

@@ -189,6 +189,7 @@ impl StageRun<'_> {
                 .add_texts(Stage::Compile, |a| text::write_executable(executable, a));
         }
         if let (Some(code), Some(types)) = (&self.code, &self.request.inputs)
+            // Code with warnings is not kept: a process that loads it would not report them.
             && self.session.diagnostics.len() == self.reported
         {
             code.keep(self.session, ready.whole_executable(), (types, &self.request.passes));

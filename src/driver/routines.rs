@@ -29,7 +29,7 @@ impl Routines for OpTable {
 fn store_results(results: &Val<Tensor>, outs: &mut [ViewMut<'_>], op: &str) -> Result<(), RunError> {
     for (t, out) in results.leaves().into_iter().zip(outs) {
         if t.dtype() != out.dtype() || t.byte_count() != out.bytes_mut().len() {
-            let title = format!("`{op}` gave {} instead of {}", t.ty(), out.ty());
+            let title = format!("`{op}` returned {} instead of {}", t.ty(), out.ty());
             return Err(Box::new(Diagnostic::new(Code::E0603, title)));
         }
         out.bytes_mut().copy_from_slice(t.bytes());

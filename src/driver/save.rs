@@ -94,10 +94,7 @@ impl SaveWriter<'_> {
             self.write_for_target(session, &mut file, model, save)?;
         }
         if save.code_only && self.entries.is_empty() {
-            session.report(unwritable_file(
-                self.path,
-                "there is no code for it, and it is to have nothing else",
-            ));
+            session.report(unwritable_file(self.path, "it would contain neither code nor graphs"));
             return Err(Reported);
         }
         let finished = self

@@ -220,6 +220,7 @@ impl Session {
         let for_author = !self.lints && module.is_traced();
         let said = |d: &Diagnostic| !(for_author && d.code == Code::L0001);
         self.diagnostics.extend(linted.into_iter().filter(said));
+        // Inference relies on valid names and users.
         if inconsistent {
             return Err(Reported);
         }

@@ -53,16 +53,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
         return Ok(result.unwrap_or(Val::Unknown));
     }
     let ty = result?;
-    if is_complex(&call, &ty) {
-        let title = "value cannot be converted to type double without overflow: fxc has no complex numbers";
-        return Err(OpError::new(Code::E0202, title));
-    }
-    if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
-        // With known Python values as arguments, the result is known now or never.
-        let title = format!("`{}` cannot be evaluated for these arguments", call.op.name);
-        return Err(OpError::new(Code::E0202, title));
-    }
-    check_bytes(&ty, call.op.name)?;
+    check_result(&call, &ty)?;
     if !resolved.out.is_empty() {
         return out_type(&resolved.out, ty);
     }
@@ -73,6 +64,20 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     } else {
         Ok(ty)
     }
+}
+
+/// Returns an error if fxc cannot represent or compute the result of a call.
+fn check_result(call: &Call<TensorType>, ty: &Type) -> Result<(), OpError> {
+    if is_complex(call, ty) {
+        let title = "value cannot be converted to type double without overflow: fxc has no complex numbers";
+        return Err(OpError::new(Code::E0202, title));
+    }
+    if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(ty) {
+        // With known Python values as arguments, the result is known now or never.
+        let title = format!("`{}` cannot be evaluated for these arguments", call.op.name);
+        return Err(OpError::new(Code::E0202, title));
+    }
+    check_bytes(ty, call.op.name)
 }
 
 /// Whether a complex number is among the arguments of a call that returns tensors of type `ty`. fxc has no complex

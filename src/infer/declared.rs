@@ -37,22 +37,11 @@ pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &Equa
     match (a, b) {
         (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
         (Val::Leaf(x), Val::Leaf(y)) => merge_tensors(x, y, solver, origin).map(Val::Leaf),
-        (Val::List(x) | Val::Tuple(x), Val::List(y) | Val::Tuple(y)) => {
-            // `[T]` declares a list of any length whose items are `T`.
-            let item_type = matches!(a, Val::List(v) if v.len() == 1) && y.len() != 1;
-            if x.len() != y.len() && !item_type {
-                return Err(Mismatch::Kind);
-            }
-            let items = y
-                .iter()
-                .enumerate()
-                .map(|(i, y)| merge_types(if item_type { &x[0] } else { &x[i] }, y, solver, origin));
-            let items = items.collect::<Result<Vec<_>, _>>()?;
-            Ok(if matches!(b, Val::List(_)) {
-                Val::List(items)
-            } else {
-                Val::Tuple(items)
-            })
+        (Val::List(x) | Val::Tuple(x), Val::List(y)) => {
+            merge_items(x, y, matches!(a, Val::List(_)), solver, origin).map(Val::List)
+        }
+        (Val::List(x) | Val::Tuple(x), Val::Tuple(y)) => {
+            merge_items(x, y, matches!(a, Val::List(_)), solver, origin).map(Val::Tuple)
         }
         (Val::Dict(x), Val::Dict(y)) => {
             if x.len() != y.len() {
@@ -77,6 +66,26 @@ pub(super) fn merge_types(a: &Type, b: &Type, solver: &mut Solver, origin: &Equa
         _ if a.kind_name() == b.kind_name() => Ok(b.clone()),
         _ => Err(Mismatch::Kind),
     }
+}
+
+/// Merges the items `x` (declared, in a list if `list`) and `y` (found).
+fn merge_items(
+    x: &[Type],
+    y: &[Type],
+    list: bool,
+    solver: &mut Solver,
+    origin: &EquationOrigin,
+) -> Result<Vec<Type>, Mismatch> {
+    // `[T]` declares a list of any length whose items are `T`.
+    let item_type = list && x.len() == 1 && y.len() != 1;
+    if x.len() != y.len() && !item_type {
+        return Err(Mismatch::Kind);
+    }
+    let declared = |i: usize| if item_type { &x[0] } else { &x[i] };
+    let items = y.iter().enumerate();
+    items
+        .map(|(i, y)| merge_types(declared(i), y, solver, origin))
+        .collect()
 }
 
 /// Whether the declared type has sizes that are unknown in `inferred`, the type of the op's own result.

@@ -110,6 +110,8 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
     };
     let mut cx = Infer::new(written.as_ref().unwrap_or(module), gaps);
     cx.check_declarations();
+    // The entry graph first: its calls determine the input types of other graphs. Graphs that nothing calls are
+    // inferred for their declared types below.
     let entry = module.entry_name().cloned();
     if let Some(name) = &entry {
         cx.infer_graph(name, Some(&options.inputs));
@@ -294,6 +296,7 @@ impl<'m> Infer<'m> {
             self.diagnostics.push(report::guard_error(&origin, &e));
         }
         let mut done = std::mem::take(&mut self.done);
+        // Equations of later nodes may have determined sizes of earlier ones.
         for (name, types) in &mut done {
             for n in self.module.graphs[name].iter() {
                 types[n] = self.solver.apply(&types[n]);

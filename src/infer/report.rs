@@ -44,10 +44,8 @@ pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candid
         BindError::Missing(p) => Diagnostic::new(Code::E0203, format!("{name} is missing the argument `{p}`"))
             .at_opt(meta.span, format!("`{p}` is missing")),
         BindError::TooMany { given, max } => {
-            let title = format!(
-                "{name} takes at most {}, but {given} were given",
-                count(max, "positional argument")
-            );
+            let most = count(max, "positional argument");
+            let title = format!("{name} takes at most {most}, but {given} were given");
             let span = graph.text(n).arg_spans.get(max).copied().or(meta.span);
             Diagnostic::new(Code::E0203, title).at_opt(span, "unexpected argument")
         }
@@ -69,12 +67,9 @@ pub(super) fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candid
             origin,
         } => {
             let span = argument_span(graph, n, &origin).or(meta.span);
-            let title = format!(
-                "argument `{param}` of {name} must be {}, not {}",
-                describe_param_type(&expected),
-                with_article(found)
-            );
-            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {}", with_article(found)))
+            let (expected, found) = (describe_param_type(&expected), with_article(found));
+            let title = format!("argument `{param}` of {name} must be {expected}, not {found}");
+            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {found}"))
         }
     };
     with_place(note_schemas(d, path, candidate), graph, n)

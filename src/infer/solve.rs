@@ -136,6 +136,7 @@ impl Solver {
             return Ok(());
         }
         for (x, y) in [(&left, &right), (&right, &left)] {
+            // A variable that is also on the other side cannot be replaced by that side.
             if let Some(v) = x.as_var()
                 && !mentions_var(y, v)
             {
@@ -156,6 +157,7 @@ impl Solver {
     }
 
     fn bind(&mut self, var: Arc<str>, value: Dim, origin: &EquationOrigin) {
+        // Keeps values free of bound variables, so that `apply_dim` substitutes only once.
         for (d, _) in self.bound.values_mut() {
             *d = d.substitute(&|v| (v == &*var).then(|| value.clone()));
         }

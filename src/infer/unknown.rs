@@ -42,10 +42,7 @@ pub(super) fn suggest_names(
 ) -> Diagnostic {
     let node = &graph[n];
     if node.op() == Opcode::CallModule {
-        return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
-            Some(similar) => d.help(format!("there is a module with a similar name: `{similar}`")),
-            None => declare_module(d, graph, n),
-        };
+        return suggest_module(module, graph, n, d);
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
     if let Some(reason) = meant::why_outside(&path) {
@@ -72,6 +69,14 @@ pub(super) fn suggest_names(
             "`exported_program.run_decompositions({})` before `torch.export.save` replaces most ops that fxc does not know",
         ),
         false => d,
+    }
+}
+
+/// Adds the declared module with a similar name, or how to declare the module.
+fn suggest_module(module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) -> Diagnostic {
+    match nearest(graph[n].target(), module.modules.keys().map(|k| &**k)) {
+        Some(similar) => d.help(format!("there is a module with a similar name: `{similar}`")),
+        None => declare_module(d, graph, n),
     }
 }
 
@@ -197,12 +202,7 @@ fn suggest_spelling(
     }
     let fitting = spellings.iter().take(TRIED).find(|s| fits(s)).copied();
     let similar = fitting.or(spellings.first().copied())?;
-    let shown = match similar.strip_prefix("Tensor.") {
-        Some(m) if method => m.to_string(),
-        Some(_) => format!("torch.{similar}"),
-        None if target.starts_with("torch.ops.") && similar.starts_with("aten.") => format!("torch.ops.{similar}"),
-        None => similar.to_string(),
-    };
+    let shown = shown_spelling(similar, target, method);
     let reason = match (same, similar.starts_with("Tensor.") && !method) {
         (true, true) => "it is a tensor method: use `call_method`, or this path",
         (true, false) => "use torch's name for the op",
@@ -213,6 +213,16 @@ fn suggest_spelling(
         why: reason,
         safe: same && fitting.is_some(),
     })
+}
+
+/// A spelling of the table as the target of a node that has the target `target` now.
+fn shown_spelling(spelling: &str, target: &str, method: bool) -> String {
+    match spelling.strip_prefix("Tensor.") {
+        Some(m) if method => m.to_string(),
+        Some(_) => format!("torch.{spelling}"),
+        None if target.starts_with("torch.ops.") && spelling.starts_with("aten.") => format!("torch.ops.{spelling}"),
+        None => spelling.to_string(),
+    }
 }
 
 /// An unknown op and its uses.

@@ -253,6 +253,8 @@ impl ProgramBuilder<'_> {
         let note = "epilogue on each tile of the result while it is in cache";
         self.program.fusion.note_together(a, b, note);
         let out = self.buffer(result);
+        // The contraction writes its result to the buffer of the kernel's, and the kernel overwrites each piece in
+        // place.
         self.buffer_of.insert(host, out);
         self.emit_contract(host, def, &args)?;
         let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
@@ -327,6 +329,7 @@ impl ProgramBuilder<'_> {
         for b in bases {
             let id = self.buffer(b);
             let place = &mut self.program.buffers[id.0].place;
+            // Results that are inputs or constants have memory already.
             if matches!(place, BufferPlace::Arena(_)) {
                 *place = BufferPlace::Output(n);
                 n += 1;

@@ -33,16 +33,20 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 
 /// The steps after reading, in order.
 pub const PIPELINE: [StepInfo; 8] = [
+    // First, because it changes shapes and adds views: all later steps depend on the order of dims in memory.
     step_info(
         "layout",
         "converts groups of convolutions to channels-last layout",
         StepChange::Tir(layout::relayout),
     ),
+    // Before fusion, because a kernel has an accumulator for each of its reductions, also for equal ones.
     step_info(
         "merge-reductions",
         "merges duplicate reductions",
         StepChange::Tir(Tir::merge_reductions),
     ),
+    // After layout, which turns results into permuted views. Before fusion, because a copy is a pointwise value, which
+    // fuses with the computation of its operand.
     step_info(
         "copy-results",
         "copies results that are views, because a result must be a contiguous buffer",
@@ -58,16 +62,19 @@ pub const PIPELINE: [StepInfo; 8] = [
         "generates a loop nest for each cluster and library steps for all other values",
         StepChange::Emit(emit::emit_program),
     ),
+    // After emit, which has chosen the epilogues: only an epilogue may run between the two convolutions.
     step_info(
         "expand",
         "merges a 1x1 convolution and the depthwise convolution on its result into one step",
         StepChange::Program(expansion::join_expansions),
     ),
+    // After expand, whose intermediate results need no place in the arena.
     step_info(
         "place",
         "assigns arena memory; buffers with disjoint lifetimes share it",
         StepChange::Program(place::place_buffers),
     ),
+    // After all steps that reorder or merge the steps of the program.
     step_info(
         "stream",
         "uses ordinary stores in place of streaming stores where the next step reads the result",

@@ -7,12 +7,9 @@ use std::sync::Arc;
 
 /// Splits a call into its parts.
 pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
-    let control = call
-        .op
-        .control()
-        .ok_or_else(|| OpError::refused("not a control-flow op"))?;
-    let graph = |name: &str| graph_argument(call, name);
-    let list = |name: &str| list_argument(call, name);
+    let control = call.op.control();
+    let control = control.ok_or_else(|| OpError::refused("not a control-flow op"))?;
+    let (graph, list) = (|name| graph_argument(call, name), |name| list_argument(call, name));
     let (mut predicate, mut carried, mut rows, mut extra) = (None, vec![], vec![], vec![]);
     let graphs = match control {
         Control::Cond => {
@@ -37,11 +34,9 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
             vec![graph("combine_fn")?]
         }
     };
-    if rows.is_empty() && matches!(control, Control::Scan | Control::Map | Control::AssociativeScan) {
-        return Err(OpError::arg(
-            "xs",
-            format!("`{}` requires a tensor to iterate over", call.op.name),
-        ));
+    if rows.is_empty() && iterates(control) {
+        let title = format!("`{}` requires a tensor to iterate over", call.op.name);
+        return Err(OpError::arg("xs", title));
     }
     Ok(ControlCall {
         control,
@@ -51,6 +46,11 @@ pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
         rows,
         extra,
     })
+}
+
+/// Whether calls run a graph for each row of tensors.
+fn iterates(control: Control) -> bool {
+    matches!(control, Control::Scan | Control::Map | Control::AssociativeScan)
 }
 
 fn wrong_argument<T: Clone>(call: &Call<T>, name: &str, expected: &str) -> OpError {

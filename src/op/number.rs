@@ -27,11 +27,16 @@ pub fn eval_op(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
         let scaled = eval_arithmetic(Binary::Mul, y, alpha, Dim::mul);
         return Some(scaled.and_then(|y| eval_op(op, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
     }
+    eval_binary(op, x, y, args.get(2).and_then(Val::as_str))
+}
+
+/// The result of a binary operator. `rounding` is the rounding mode of a division.
+fn eval_binary(op: OpId, x: &Type, y: &Type, rounding: Option<&str>) -> Option<OpResult<Type>> {
     Some(match op {
         OpId::Add => eval_arithmetic(Binary::Add, x, y, Dim::add),
         OpId::Sub => eval_arithmetic(Binary::Sub, x, y, Dim::sub),
         OpId::Mul => eval_arithmetic(Binary::Mul, x, y, Dim::mul),
-        OpId::Div => match args.get(2).and_then(Val::as_str) {
+        OpId::Div => match rounding {
             Some("floor") => eval_division(Binary::FloorDiv, x, y, Dim::floordiv),
             Some("trunc") => eval_division(Binary::TruncDiv, x, y, div_trunc),
             _ => true_division(x, y),

@@ -103,14 +103,9 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
 /// The call's expression, with promotion and rounding as explicit casts, and the parameters that are its operands.
 pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     let p = pointwise_meaning(call.op);
-    let out = match pointwise_rule(call, &mut Sizes::default())? {
-        Val::Leaf(t) => t,
-        _ => {
-            return Err(refused_operands(
-                call,
-                "no operand is a tensor with a known type".into(),
-            ));
-        }
+    let Val::Leaf(out) = pointwise_rule(call, &mut Sizes::default())? else {
+        let reason = "no operand is a tensor with a known type";
+        return Err(refused_operands(call, reason.into()));
     };
     let dtypes = call_dtypes(call)?;
     let text = match p.expr {

@@ -120,21 +120,31 @@ fn in_form<T: Clone + PartialEq>(
         return None;
     }
     let (args, kwargs) = spell_args(schema, values, overload);
-    // Python's own functions take no keywords.
-    let positional_only = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
-    (!positional_only || kwargs.is_empty()).then(|| Spelled {
-        target: match (method, overload) {
-            // torch's `view` fails for some memory layouts. Here a view is defined by its elements, so `reshape` is the
-            // equivalent.
-            _ if path == "aten.view.default" => "torch.ops.aten.reshape.default".to_string(),
-            (true, _) => path["Tensor.".len()..].to_string(),
-            (_, true) => format!("torch.ops.{path}"),
-            _ => path.to_string(),
-        },
+    (takes_keywords(path) || kwargs.is_empty()).then(|| Spelled {
+        target: spelled_target(path, overload),
         method,
         args,
         kwargs,
     })
+}
+
+/// Whether a function accepts keyword arguments. Python's own functions do not.
+fn takes_keywords(path: &str) -> bool {
+    !["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p))
+}
+
+/// The target of a call that is spelled `path`. `overload` tells whether that is an overload of the dispatcher.
+fn spelled_target(path: &str, overload: bool) -> String {
+    // torch's `view` fails for some memory layouts. Here a view is defined by its elements, so `reshape` is the
+    // equivalent.
+    if path == "aten.view.default" {
+        return "torch.ops.aten.reshape.default".to_string();
+    }
+    match (path.strip_prefix("Tensor."), overload) {
+        (Some(method), _) => method.to_string(),
+        (None, true) => format!("torch.ops.{path}"),
+        (None, false) => path.to_string(),
+    }
 }
 
 type SpelledArgs<T> = (Vec<Val<T>>, Vec<(String, Val<T>)>);

@@ -64,14 +64,17 @@ macro_rules! pass {
 #[rustfmt::skip]
 pub const PIPELINE: &[Pass] = &[
     pass!("inline", "inlines called graphs, so that other passes see across calls", inline::run),
+    // Before `normalize`: a canonical graph writes nothing in place.
     pass!("functionalize", "replaces in-place writes by new values, so that every name has one value and order does not matter", functionalize::run),
     pass!("normalize", "replaces functions, methods and modules by canonical ops with bound arguments", normalize::run),
+    // Before the passes that match several nodes: a clone or a dropout between the nodes would hide the pattern.
     pass!("identities", "removes identities: dropout in evaluation, clones, views to the same shape", identities::run),
     pass!("recurrent", "rerolls an unrolled LSTM or GRU into one op, before its repeated weights are folded one by one", recurrent::run),
     pass!("simplify", "applies the built-in rewrite rules: x * 1, -(-x), views of views", simplify::run),
     pass!("fold", "evaluates constant expressions", fold::run),
     pass!("cse", "eliminates common subexpressions", cse::run),
     pass!("dce", "removes unused values", dce::run),
+    // After `fold`, because it needs constant weights and statistics.
     pass!("batch-norm", "folds batch normalisation into the weights of the preceding convolution or matrix product", batch_norm::run),
     pass!("recognise", "recognises attention and rolls that are written as several ops, and replaces them by one op with a kernel", recognise::run),
     pass!("clean", "removes values that batch-norm and recognise left unused", clean),

@@ -147,9 +147,9 @@ impl Runner {
         };
         let input = executable.program().inputs.iter().find(|i| *i.name == *path);
         let Some(first) = input.and_then(|i| i.state.as_ref()) else {
-            let d = Diagnostic::new(Code::E0505, format!("calls write no buffer `{path}`"));
+            let d = Diagnostic::new(Code::E0505, format!("calls do not write a buffer `{path}`"));
             return Err(d
-                .help("values of weights are a part of the code: recompile the model")
+                .help("the values of weights are part of the code: recompile the model")
                 .into());
         };
         if (first.dtype(), first.shape()) != (value.dtype(), value.shape()) {

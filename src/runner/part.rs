@@ -82,7 +82,7 @@ fn check_keys(file: &Container, parts: &[Part]) -> Result<(), Diagnostic> {
         "`{}` has code for several values of an input that is not a tensor",
         file.name()
     );
-    let d = Diagnostic::new(Code::E0604, title).note("calls without the compiler give tensors alone");
+    let d = Diagnostic::new(Code::E0604, title).note("without the compiler, calls can only pass tensors");
     Err(d.help("write a file for each value: `fxc compile MODEL -o FILE.fxc`"))
 }
 

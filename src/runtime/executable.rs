@@ -220,6 +220,7 @@ impl Executable {
     /// new values of buffers are the leading results ([`Program::mutations`]); the next run starts with them.
     pub fn run<I: RunInput>(&mut self, inputs: &[I]) -> Result<Val<Tensor>, RunError> {
         self.run_steps(inputs)?;
+        // Before the state is replaced: a result may be the old value of a buffer.
         let result = self.collect_output(inputs);
         self.keep_buffer_values(inputs);
         Ok(result)
@@ -237,6 +238,7 @@ impl Executable {
         self.check_inputs(inputs)?;
         self.bind_buffers(inputs);
         for i in 0..self.actions.len() {
+            // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged.
             if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
@@ -303,14 +305,15 @@ impl Executable {
         Ok(())
     }
 
-    /// Sets the address of every buffer.
-    fn bind_buffers<I: RunInput>(&mut self, inputs: &[I]) {
+    /// Sets the address of every result's memory.
+    fn bind_results(&mut self) {
         let results = self.results.iter_mut().zip(&mut self.spare);
         for (((r, spare), output), lent) in results.zip(&mut self.outputs).zip(&self.lent) {
             if !lent.is_null() {
                 *output = *lent;
                 continue;
             }
+            // If the caller still has the last result, this run writes to other memory.
             *output = r.own_address().unwrap_or_else(|| {
                 let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
                 let next = free.unwrap_or_else(|| Tensor::zeros(r.dtype(), r.shape()));
@@ -318,6 +321,11 @@ impl Executable {
                 r.bytes_mut().as_mut_ptr()
             });
         }
+    }
+
+    /// Sets the address of every buffer.
+    fn bind_buffers<I: RunInput>(&mut self, inputs: &[I]) {
+        self.bind_results();
         let arena = self.arena.bytes_mut().as_mut_ptr();
         let read = self.read.iter();
         for ((b, address), read) in self.program.buffers.iter().zip(&mut self.addresses).zip(read) {
@@ -356,7 +364,7 @@ fn scratch_bytes(action: &Action) -> usize {
     }
 }
 
-/// Returns an error if the system does not have enough memory for a run.
+/// Returns an error if the system does not have enough memory for a run. Allocating the memory would abort the process.
 fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     let results = program
         .buffers

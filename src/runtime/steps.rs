@@ -169,7 +169,7 @@ impl Executable {
 
     fn run_routine(&self, step: usize, routine: &RoutineFn) -> Result<(), RunError> {
         let Step::Routine { call, outs } = &self.program.steps[step] else {
-            unreachable!("see `action`")
+            unreachable!("the action of a step has its kind")
         };
         let args = call.args.iter().map(|v| v.map(|o| self.lend_operand(o))).collect();
         let result = |b: &BufferId| {
@@ -200,11 +200,12 @@ impl Executable {
 
     fn run_control_step(&mut self, i: usize) -> Result<(), RunError> {
         let Action::Control(step, graphs) = &mut self.actions[i] else {
-            unreachable!("the caller looked")
+            unreachable!("the caller matched the action")
         };
+        // Taken out of the action for the run, because the operands are read from `self`.
         let (step, mut graphs) = (*step, std::mem::take(graphs));
         let Step::Control { op, parts, outs, .. } = &self.program.steps[step] else {
-            unreachable!("see `action`")
+            unreachable!("the action of a step has its kind")
         };
         let tensors = parts.map(|o| self.gather_operand(o));
         let result = super::control::run_control_call(op, &tensors, &mut graphs);

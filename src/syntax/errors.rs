@@ -1,5 +1,6 @@
 //! Error messages of the parser.
 
+use super::actions::OPCODES;
 use super::token::Token;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
@@ -28,16 +29,6 @@ const ITEMS: [&str; 14] = [
     "signature",
     "frame",
     "scope",
-];
-
-/// The opcodes as written.
-const OPCODES: [&str; 6] = [
-    "placeholder",
-    "get_attr",
-    "call_function",
-    "call_method",
-    "call_module",
-    "output",
 ];
 
 /// Largest first, since each group removes the tokens it covers from the list.

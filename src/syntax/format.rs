@@ -45,6 +45,11 @@ struct Printer<'a> {
     blank: bool,
 }
 
+fn write_const(c: &ConstDecl) -> String {
+    let value = c.value.as_ref().map_or(String::new(), |v| format!(" = {v}"));
+    format!("const {} : {}{value}", write_label(&c.name.text), c.ty)
+}
+
 impl Printer<'_> {
     fn print_item(&mut self, item: &Item) {
         let block = match item {
@@ -61,10 +66,7 @@ impl Printer<'_> {
                     format!("module {} = {class}{}", write_label(&m.name.text), m.args),
                 );
             }
-            Item::Const(c) => {
-                let value = c.value.as_ref().map_or(String::new(), |v| format!(" = {v}"));
-                self.print_line_item(item, format!("const {} : {}{value}", write_label(&c.name.text), c.ty));
-            }
+            Item::Const(c) => self.print_line_item(item, write_const(c)),
             Item::Tensor(t) => {
                 let word = if t.buffer { "buffer" } else { "param" };
                 self.print_line_item(item, format!("{word} {} : {}", write_label(&t.name.text), t.ty));

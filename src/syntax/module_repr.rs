@@ -119,6 +119,13 @@ fn expand_names(name: &str) -> Vec<String> {
     }
 }
 
+/// The paths of all children with these names, parent by parent.
+fn child_paths(parents: &[String], names: &[String]) -> Vec<String> {
+    let join = |p: &String, n: &String| if p.is_empty() { n.clone() } else { format!("{p}.{n}") };
+    let children = parents.iter().flat_map(|p| names.iter().map(move |n| join(p, n)));
+    children.collect()
+}
+
 fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut DeclaredModules) {
     // The paths of the enclosing modules. There are several if one line declares several modules.
     let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
@@ -135,11 +142,7 @@ fn read_declarations(file: FileId, text: &str, region: Range<usize>, out: &mut D
         if around.len() * names.len() > MAX_MODULES || out.items.len() + names.len() > MAX_MODULES {
             return;
         }
-        let join = |p: &String, n: &String| if p.is_empty() { n.clone() } else { format!("{p}.{n}") };
-        let paths: Vec<String> = around
-            .iter()
-            .flat_map(|p| names.iter().map(move |n| join(p, n)))
-            .collect();
+        let paths = child_paths(around, &names);
         // `6 x Linear(`
         let class = match rest.split_once(" x ") {
             Some((count, class)) if count.bytes().all(|b| b.is_ascii_digit()) => class,

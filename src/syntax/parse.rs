@@ -103,16 +103,15 @@ fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx
     if torch.graphs == 0 {
         lexed.tokens = bare::wrap_in_graph(lexed.tokens);
     }
-    let (tokens, lost) = (lexed.tokens, vec![]);
+    let tokens = lexed.tokens;
     let Mended { tokens, lost } = match mend {
         true => slips::mend(file, &rest, tokens, &mut lexed.errors),
-        false => Mended { tokens, lost },
+        false => Mended { tokens, lost: vec![] },
     };
     let (tokens, mut cx) = balance_tokens(file, &rest, tokens, lexed.errors);
     let tokens = tokens.unwrap_or_default();
     let defined = collect_definitions(&tokens, lost);
-    let bounds = statement_starts(&tokens);
-    let declared = collect_declarations(&tokens);
+    let (bounds, declared) = (statement_starts(&tokens), collect_declarations(&tokens));
     let before = cx.errors.len();
     let mut items = parse_tokens(file, &mut cx, tokens);
     forget_consequences(&mut cx.errors, before, &bounds);

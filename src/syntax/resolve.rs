@@ -165,11 +165,7 @@ type Numbers = Option<Vec<SizeExpr>>;
 
 /// The number that `v` computes from sizes, and whether it contains no `?`.
 fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
-    let mut all = |args: &[&ast::Value]| -> (Numbers, bool) {
-        let parts: Vec<_> = args.iter().map(|a| eval_size_expr(a, d)).collect();
-        let written = parts.iter().all(|(_, w)| *w);
-        (parts.into_iter().map(|(n, _)| n).collect(), written)
-    };
+    let mut all = |args: &[&ast::Value]| eval_size_exprs(args, d);
     let size = match &v.kind {
         ValueKind::Int(i) => return (Some(SizeExpr::int(*i)), true),
         ValueKind::Float(x) => return (Some(SizeExpr::float(*x)), true),
@@ -180,11 +176,10 @@ fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, boo
             let (a, w) = all(&[a]);
             (a.and_then(|a| apply_unary(*op, &a[0])), w)
         }
-        ValueKind::Binary(op, a, b) => {
-            let (ab, w) = all(&[a, b]);
-            let Some(ab) = ab else { return (None, w) };
-            (apply_binary(*op, &ab[0], &ab[1]), w)
-        }
+        ValueKind::Binary(op, a, b) => match all(&[a, b]) {
+            (Some(ab), w) => (apply_binary(*op, &ab[0], &ab[1]), w),
+            (None, w) => return (None, w),
+        },
         ValueKind::Call(f, args) if &*f.text == "Piecewise" => {
             let pairs: Option<Vec<_>> = args.positional.iter().map(as_pair).collect();
             let Some(pairs) = pairs else {
@@ -192,13 +187,13 @@ fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, boo
             };
             let (flat, w) = all(&pairs.concat());
             let Some(flat) = flat else { return (None, w) };
-            let parts = flat.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone()));
-            (SizeExpr::piecewise(parts.collect()), w)
+            (piecewise_size(&flat), w)
         }
         ValueKind::Call(f, args) if is_size_function(&f.text) => {
-            let (args, w) = all(&args.positional.iter().collect::<Vec<_>>());
-            let Some(args) = args else { return (None, w) };
-            (SizeExpr::from_function(&f.text, args), w)
+            match all(&args.positional.iter().collect::<Vec<_>>()) {
+                (Some(args), w) => (SizeExpr::from_function(&f.text, args), w),
+                (None, w) => return (None, w),
+            }
         }
         _ => (None, true),
     };
@@ -206,6 +201,19 @@ fn eval_size_expr(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, boo
         (None, w) => (not_a_size(v, d), w),
         found => found,
     }
+}
+
+/// The numbers that `args` compute from sizes, and whether they contain no `?`.
+fn eval_size_exprs(args: &[&ast::Value], d: &mut Diagnostics) -> (Numbers, bool) {
+    let parts: Vec<_> = args.iter().map(|a| eval_size_expr(a, d)).collect();
+    let written = parts.iter().all(|(_, w)| *w);
+    (parts.into_iter().map(|(n, _)| n).collect(), written)
+}
+
+/// The size `Piecewise((value, condition), …)`. `flat` has the values and conditions in turn.
+fn piecewise_size(flat: &[SizeExpr]) -> Option<SizeExpr> {
+    let parts = flat.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone()));
+    SizeExpr::piecewise(parts.collect())
 }
 
 fn not_a_size(v: &ast::Value, d: &mut Diagnostics) -> Option<SizeExpr> {

@@ -308,11 +308,14 @@ impl Display for Value {
             ValueKind::Unary(UnaryOp::Not, a) => write!(f, "not {}", ParenthesizedOperand(a, 3)),
             ValueKind::Binary(op, a, b) => write_binary(f, *op, self, a, b),
             ValueKind::Call(name, args) => write!(f, "{}{args}", name.text),
-            ValueKind::Bound(b) => {
-                write!(f, "%{}", b.name.text)?;
-                b.ty.iter().try_for_each(|t| write!(f, " : {t}"))?;
-                b.value.iter().try_for_each(|v| write!(f, " = {v}"))
-            }
+            ValueKind::Bound(b) => write_bound(f, b),
         }
     }
+}
+
+/// Writes `%name : type = value`, as in a rule of one line.
+fn write_bound(f: &mut Formatter<'_>, b: &Binding) -> fmt::Result {
+    write!(f, "%{}", b.name.text)?;
+    b.ty.iter().try_for_each(|t| write!(f, " : {t}"))?;
+    b.value.iter().try_for_each(|v| write!(f, " = {v}"))
 }

@@ -126,19 +126,20 @@ fn random_literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -
             Val::Tuple(seq(r, n))
         }
         15 => {
-            let keys = (0..r.next_below(3)).map(|i| {
-                if r.one_in(3) {
-                    Val::int(i as i64)
-                } else {
-                    Val::Str(random_text(r))
-                }
-            });
-            let keys: Vec<Val<T>> = keys.collect();
+            let keys: Vec<Val<T>> = (0..r.next_below(3)).map(|i| random_key(r, i)).collect();
             let values = seq(r, keys.len());
             Val::Dict(keys.into_iter().zip(values).collect())
         }
         16 => Val::Slice(take_three(seq(r, 3))),
         _ => Val::Range(take_three(seq(r, 3))),
+    }
+}
+
+/// A key of a dict; keys with different `i` differ if they are numbers.
+fn random_key<T>(r: &mut Rng, i: usize) -> Val<T> {
+    match r.one_in(3) {
+        true => Val::int(i as i64),
+        false => Val::Str(random_text(r)),
     }
 }
 
@@ -271,19 +272,17 @@ fn random_kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>
         .collect()
 }
 
+fn random_placeholder(r: &mut Rng, g: &mut Graph, i: usize) -> NodeId {
+    let default = r.one_in(4).then(|| random_literal(r, 2, &mut |_| None));
+    match r.pick(&["x", "*args", "**kwargs", "input", "odd name"]) {
+        "x" => g.placeholder(&format!("x{i}"), default),
+        target => g.placeholder(target, default),
+    }
+}
+
 fn random_graph(r: &mut Rng) -> Graph {
     let mut g = Graph::new();
-    let mut nodes: Vec<NodeId> = vec![];
-    for i in 0..r.next_below(4) {
-        let default = r.one_in(4).then(|| random_literal(r, 2, &mut |_| None));
-        let target = r.pick(&["x", "*args", "**kwargs", "input", "odd name"]);
-        let target = if target == "x" {
-            format!("x{i}")
-        } else {
-            target.to_string()
-        };
-        nodes.push(g.placeholder(&target, default));
-    }
+    let mut nodes: Vec<NodeId> = (0..r.next_below(4)).map(|i| random_placeholder(r, &mut g, i)).collect();
     for _ in 0..r.next_below(12) {
         let known = nodes.clone();
         let mut leaf = |r: &mut Rng| match known.len() {

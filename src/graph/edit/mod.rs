@@ -59,12 +59,14 @@ impl Graph {
                 users.join(", ")
             )));
         }
+        // The insertion point must remain a live node.
         if self.insert == InsertPoint::Before(n) {
             self.insert = self.nodes[n].next.map_or(InsertPoint::End, InsertPoint::Before);
         }
         self.remove_uses(n);
         self.unlink(n);
         let node = &mut self.nodes[n];
+        // The node stays in the arena, so that its id is never reused.
         node.erased = true;
         node.args.clear();
         node.kwargs.clear();
@@ -118,6 +120,7 @@ impl Graph {
 
     /// Rebuilds a node's arguments with `f` applied to every node in them.
     pub fn map_args(&mut self, user: NodeId, mut f: impl FnMut(NodeId) -> Arg) {
+        // A node may occur in several arguments, so its users cannot be updated argument by argument.
         self.remove_uses(user);
         let map = |v: &Arg, f: &mut dyn FnMut(NodeId) -> Arg| -> Arg {
             let r: Result<Arg, std::convert::Infallible> = v.try_map(&mut |&n| Ok(f(n)));

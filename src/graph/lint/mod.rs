@@ -49,6 +49,7 @@ fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &Kn
     lint.check_order();
     lint.check_interface();
     lint.check_calls();
+    // Only if all users are known is a node without users certainly dead.
     if sound && !known.gaps.in_graph(name) {
         lint.check_dead_code();
     }

@@ -31,7 +31,9 @@ pub(in crate::lower) fn outside_reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, u
     for m in &c.members {
         for o in tir.operands(m.value) {
             let b = base_value(tir, o);
+            // Only the first read of a buffer comes from memory. Later ones hit the cache.
             if c.member(b).is_none() && seen.insert(b) {
+                // A broadcast operand has more elements than its buffer, a slice fewer.
                 out.push((b, byte_size(tir, o).min(byte_size(tir, b))));
             }
         }

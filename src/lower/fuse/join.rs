@@ -66,7 +66,8 @@ impl Fuser<'_> {
         })
     }
 
-    /// Whether `v` may join `u` without creating a cycle.
+    /// Whether `v` may join `u` without creating a cycle. If another operand of `v` depends on `u`, then `u` would have to
+    /// run before and after the unit of that operand.
     fn keeps_acyclic(&self, v: ValueId, u: UnitId) -> bool {
         self.operand_units(v)
             .iter()
@@ -83,6 +84,7 @@ impl Fuser<'_> {
             &[Level::Full]
         };
         let mut refusal = Refusal::Sizes;
+        // Several levels may match if the reduced dims have size one. The operands decide.
         for &level in levels {
             match c.place_shape(shape, level) {
                 Some(along) if self.is_aligned(c, u, v, &along) => return Ok((level, along)),
@@ -121,6 +123,7 @@ impl Fuser<'_> {
                 a.reduced = b.reduced;
             }
             a.members.extend(b.members);
+            // `Cluster::member` searches the members in value order, and the scheduler visits operands before users.
             a.members.sort_by_key(|m| m.value);
         }
         self.merge_dependencies(into, from);

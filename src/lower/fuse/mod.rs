@@ -86,18 +86,8 @@ pub(in crate::lower) struct Fuser<'a> {
 pub fn fuse(tir: &Tir) -> Fusion {
     let users = collect_users(tir);
     let n = tir.values.len();
-    let mut f = Fuser {
-        tir,
-        units: vec![],
-        deps: vec![],
-        unit_of: vec![None; n],
-        refused: vec![],
-        beside: vec![],
-        not_beside: vec![],
-        inlined: vec![false; n],
-        activated: HashMap::new(),
-        last_effect: None,
-    };
+    let mut f = Fuser::new(tir);
+    // Before `visit`, which gives an activated value to the unit of its contraction.
     f.find_activated(&users);
     for (i, users) in users.iter().enumerate() {
         let v = ValueId(i as u32);
@@ -106,6 +96,8 @@ pub fn fuse(tir: &Tir) -> Fusion {
             f.visit(v);
         }
     }
+    // Last: joining the cluster of an operand saves a store and a load, while merging independent clusters saves only
+    // launches and common reads.
     f.merge_horizontally(&users);
     let order = f.topological_order();
     f.explain_neighbours(&order, &users);
@@ -123,6 +115,25 @@ pub fn fuse(tir: &Tir) -> Fusion {
     }
 }
 
+impl<'a> Fuser<'a> {
+    /// The state before the first value.
+    fn new(tir: &'a Tir) -> Fuser<'a> {
+        let n = tir.values.len();
+        Fuser {
+            tir,
+            units: vec![],
+            deps: vec![],
+            unit_of: vec![None; n],
+            refused: vec![],
+            beside: vec![],
+            not_beside: vec![],
+            inlined: vec![false; n],
+            activated: HashMap::new(),
+            last_effect: None,
+        }
+    }
+}
+
 impl Fuser<'_> {
     fn is_inlined(&self, v: ValueId, users: &Users) -> bool {
         // A value without operands (`full`, `arange`) is cheaper to recompute than to load.
@@ -130,15 +141,12 @@ impl Fuser<'_> {
             return false;
         };
         let fused = |u: &ValueId| matches!(self.tir.value(*u).def, Def::Pointwise { .. } | Def::Reduce { .. });
-        args.is_empty()
-            && expr.len() <= 4
-            && !users.output
-            && users.values.iter().all(fused)
-            && self.users_rename_only(v)
+        // Only kernels can recompute an operand. Contractions, routines and callers read buffers.
+        args.is_empty() && expr.len() <= 4 && !users.output && users.values.iter().all(fused) && self.has_no_views(v)
     }
 
-    /// Whether every view of `v` only renames dims.
-    fn users_rename_only(&self, v: ValueId) -> bool {
+    /// Whether no view reads `v`. A view may select elements, which requires a buffer.
+    fn has_no_views(&self, v: ValueId) -> bool {
         self.tir
             .values
             .iter()
@@ -168,6 +176,8 @@ impl Fuser<'_> {
                 self.new_unit(Unit::Value(v), &[v]);
             }
             Def::Routine { call, result } => {
+                // One unit computes all results of the call. It is created at the first, when all operands have
+                // units.
                 if *result == 0 {
                     let results = self.tir.calls[*call].results.clone();
                     let id = self.new_unit(Unit::Call(*call), &results);
@@ -269,23 +279,10 @@ impl Fuser<'_> {
         }
         let Some(&into) = joins.last() else {
             let shape = self.tir.value(v).shape.clone();
-            let along = shape.iter().enumerate().map(|(d, &s)| (s != 1).then_some(d)).collect();
-            let members = vec![ClusterMember {
-                value: v,
-                level: Level::Full,
-                along,
-            }];
             let reduced = vec![false; shape.len()];
-            self.new_unit(
-                Unit::Cluster(Cluster {
-                    space: shape,
-                    reduced,
-                    members,
-                }),
-                &[v],
-            );
-            return;
+            return self.new_cluster(v, Level::Full, shape, reduced);
         };
+        // `v` connects these clusters: merged, they pass their values to it in registers.
         for &other in joins.iter().rev().skip(1) {
             if let Err(refusal) = self.merge(into, other) {
                 self.refuse(v, other, refusal);
@@ -316,22 +313,21 @@ impl Fuser<'_> {
             None => {}
         }
         let reduced: Vec<bool> = (0..shape.len()).map(|d| dims.contains(&d)).collect();
-        let along = (0..shape.len())
-            .map(|d| (!reduced[d] && shape[d] != 1).then_some(d))
+        self.new_cluster(v, Level::Reduced, shape, reduced);
+    }
+
+    /// Creates a cluster of one value over the iteration space `space`.
+    fn new_cluster(&mut self, v: ValueId, level: Level, space: Vec<usize>, reduced: Vec<bool>) {
+        let along = (0..space.len())
+            .map(|d| (!reduced[d] && space[d] != 1).then_some(d))
             .collect();
-        let members = vec![ClusterMember {
-            value: v,
-            level: Level::Reduced,
-            along,
-        }];
-        self.new_unit(
-            Unit::Cluster(Cluster {
-                space: shape,
-                reduced,
-                members,
-            }),
-            &[v],
-        );
+        let members = vec![ClusterMember { value: v, level, along }];
+        let cluster = Cluster {
+            space,
+            reduced,
+            members,
+        };
+        self.new_unit(Unit::Cluster(cluster), &[v]);
     }
 
     pub(in crate::lower) fn is_stored(&self, v: ValueId, users: &Users) -> bool {

@@ -57,13 +57,7 @@ impl Scheduler<'_> {
                 _ => None,
             }));
         }
-        let outputs: Vec<ValueId> = self
-            .cluster
-            .members
-            .iter()
-            .map(|m| m.value)
-            .filter(|&v| self.is_stored(v))
-            .collect();
+        let outputs = self.stored_members();
         let mut names = BTreeSet::new();
         let all = inputs
             .iter()
@@ -171,17 +165,17 @@ impl Scheduler<'_> {
         }
     }
 
+    /// The members that have buffers, in value order.
+    fn stored_members(&self) -> Vec<ValueId> {
+        let members = self.cluster.members.iter().map(|m| m.value);
+        members.filter(|&v| self.is_stored(v)).collect()
+    }
+
     /// Emits all stages for one point of the kept dims.
     pub(super) fn emit_point(&mut self, k: &mut KernelBuilder, vars: Vars) {
         self.reduced_values.clear();
         if self.row.is_empty() {
-            let roots: Vec<ValueId> = self
-                .cluster
-                .members
-                .iter()
-                .map(|m| m.value)
-                .filter(|&v| self.is_stored(v))
-                .collect();
+            let roots = self.stored_members();
             self.emit_full_members(k, &vars, 0, &roots, &roots);
             return;
         }

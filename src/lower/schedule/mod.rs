@@ -120,6 +120,7 @@ impl Scheduler<'_> {
                 return OperandSource::Inline(base, base_along);
             }
             if let Def::Constant(t) = &self.tir.value(base).def
+                // A constant with one element becomes an immediate operand: no buffer, no load.
                 && let Some(x) = t.item()
             {
                 return OperandSource::Number(x);
@@ -169,6 +170,7 @@ impl Scheduler<'_> {
     fn find_stages(&mut self) {
         for m in &self.cluster.members {
             let before = self.sources[&m.value].iter().filter_map(|s| match s {
+                // Members are in value order, so the stages of operands are known.
                 OperandSource::Member(o) => Some(self.stage[o]),
                 _ => None,
             });
@@ -228,35 +230,38 @@ impl Scheduler<'_> {
         dims
     }
 
-    fn choose_loops(&mut self) {
+    /// The loops over the kept or reduced dims. Neighbouring dims are merged if `strides` allow it.
+    fn merged_loops(&self, reduced: bool, strides: &[Vec<i64>]) -> Vec<LoopDim> {
         let space = &self.cluster.space;
-        let strides = self.all_strides();
         let indexed = self.indexed_dims();
-        let merge = |reduced: bool| -> Vec<LoopDim> {
-            let mut loops: Vec<LoopDim> = vec![];
-            for d in (0..space.len()).filter(|&d| self.cluster.reduced[d] == reduced && space[d] != 1) {
-                if let Some(l) = loops.last_mut() {
-                    let joins = strides
-                        .iter()
-                        .all(|s| s[l.last] == s[d].saturating_mul(space[d] as i64))
-                        && !indexed.contains(&l.last)
-                        && !indexed.contains(&d);
-                    if joins && l.extent.checked_mul(space[d]).is_some() {
-                        *l = LoopDim {
-                            extent: l.extent * space[d],
-                            last: d,
-                        };
-                        continue;
-                    }
+        let mut loops: Vec<LoopDim> = vec![];
+        for d in (0..space.len()).filter(|&d| self.cluster.reduced[d] == reduced && space[d] != 1) {
+            if let Some(l) = loops.last_mut() {
+                // A merged loop has one variable, so an expression that uses the index of one of the dims prevents merging.
+                let joins = strides
+                    .iter()
+                    .all(|s| s[l.last] == s[d].saturating_mul(space[d] as i64))
+                    && !indexed.contains(&l.last)
+                    && !indexed.contains(&d);
+                if joins && l.extent.checked_mul(space[d]).is_some() {
+                    *l = LoopDim {
+                        extent: l.extent * space[d],
+                        last: d,
+                    };
+                    continue;
                 }
-                loops.push(LoopDim {
-                    extent: space[d],
-                    last: d,
-                });
             }
-            loops
-        };
-        let (kept, mut row) = (merge(false), merge(true));
+            loops.push(LoopDim {
+                extent: space[d],
+                last: d,
+            });
+        }
+        loops
+    }
+
+    fn choose_loops(&mut self) {
+        let strides = self.all_strides();
+        let (kept, mut row) = (self.merged_loops(false, &strides), self.merged_loops(true, &strides));
         let reduces = self.cluster.members.iter().any(|m| self.is_reduce(m.value));
         if reduces && row.is_empty() {
             // All reduced dims have size one: emit a loop of one iteration.
@@ -264,6 +269,7 @@ impl Scheduler<'_> {
             row.push(LoopDim { extent: 1, last });
         }
         let unit = |l: Option<&LoopDim>| l.map_or(0, |l| strides.iter().filter(|s| s.get(l.last) == Some(&1)).count());
+        // Vectors run along the dim in which more loads and stores are contiguous.
         self.columns = !row.is_empty() && unit(kept.last()) > unit(row.last());
         self.kept = kept;
         self.row = row;

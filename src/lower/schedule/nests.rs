@@ -85,6 +85,7 @@ impl Scheduler<'_> {
             if rest.is_empty() {
                 return self.reduce_values(k, &vars, stage, reduces, stores);
             }
+            // The outer loop adds the initial values. Inner loops would add them again in every iteration.
             let inner = identity_inits(k, inits);
             self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
         })

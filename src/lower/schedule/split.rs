@@ -69,9 +69,12 @@ impl Scheduler<'_> {
         let early =
             |m: &crate::lower::fuse::cluster::ClusterMember| m.level == Level::Reduced && self.stage[&m.value] == 0;
         let takes = cost::cluster_cost(self.tir, self.cluster, &|v| self.is_stored(v)).nanoseconds();
+        // An early member belongs to the first stage but has one element per row. `combine_kernel` only computes such
+        // values after a reduction.
         if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
             return None;
         }
+        // `MOST` limits the parts of all rows together.
         let part_count = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
         let mut len = first.extent / part_count;
         // Use whole cache lines if the part is long enough not to change much.
@@ -175,7 +178,7 @@ impl Scheduler<'_> {
     fn combine_of(&self, r: ValueId) -> (ReduceOp, DType) {
         match &self.tir.value(r).def {
             Def::Reduce { reduction, .. } => (reduce_op(reduction.combine), reduction.acc),
-            _ => unreachable!("the caller asks of reductions"),
+            _ => unreachable!("only reductions are combined"),
         }
     }
 
@@ -339,7 +342,7 @@ impl Scheduler<'_> {
         });
         match &self.tir.value(r).def {
             Def::Reduce { reduction, .. } => k.inline(&reduction.post, &total, &[])[0],
-            _ => unreachable!("the caller asks of reductions"),
+            _ => unreachable!("only reductions are combined"),
         }
     }
 

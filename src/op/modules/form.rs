@@ -227,14 +227,15 @@ fn parse_expr(class: &ParsedForm, e: &'static str) -> Result<ArgExpr, String> {
     if known(e) {
         return Ok(ArgExpr::Param(e));
     }
-    if let Some(p) = e
-        .strip_prefix('[')
-        .and_then(|e| e.strip_suffix(']'))
-        .filter(|p| known(p))
-    {
-        return Ok(ArgExpr::ListOf(p));
+    match bracketed(e).filter(|p| known(p)) {
+        Some(p) => Ok(ArgExpr::ListOf(p)),
+        None => parse_literal(e).map(ArgExpr::Value),
     }
-    parse_literal(e).map(ArgExpr::Value)
+}
+
+/// The text in a pair of square brackets.
+fn bracketed(e: &'static str) -> Option<&'static str> {
+    e.strip_prefix('[')?.strip_suffix(']')
 }
 
 /// Splits off the `?` that marks an optional name.

@@ -135,9 +135,8 @@ pub fn expand_module(
     check_values(&forms[0], &arguments, args, kwargs)?;
     let form = choose_form(forms, &arguments)?;
     training::can_train(form, &arguments)?;
-    let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: unknown op `{}`", form.name, form.op));
     let mut call = ModuleCall {
-        op,
+        op: by_name(form.op).unwrap_or_else(|| panic!("module form of {}: unknown op `{}`", form.name, form.op)),
         args: vec![],
         kwargs: vec![],
         inplace: arguments.get("inplace") == Some(&Val::Bool(true)),
@@ -160,10 +159,10 @@ pub fn expand_module(
             None => call.args.push(source),
         }
     }
-    let surplus = (0..inputs).find(|i| !taken.contains(i));
-    surplus.map_or(Ok(call), |i| {
-        Err(surplus_argument(form.name, i, taken.len(), inputs, names))
-    })
+    match (0..inputs).find(|i| !taken.contains(i)) {
+        Some(i) => Err(surplus_argument(form.name, i, taken.len(), inputs, names)),
+        None => Ok(call),
+    }
 }
 
 fn missing_argument(class: &str, inputs: usize, needed: usize) -> OpError {

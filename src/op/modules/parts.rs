@@ -119,6 +119,11 @@ fn class_sources(
     Ok(list)
 }
 
+/// The default of the constructor parameter `param`.
+fn default_argument(form: &ParsedForm, param: &str) -> Option<Literal> {
+    form.params.iter().find(|p| p.name == param)?.default.clone()
+}
+
 /// The constructor argument `param` of the part at `path`, which must be of class `class`. Its siblings under other
 /// numbers (`layers.1` for `layers.0`) must be constructed alike, because one op computes them all.
 pub(super) fn part_argument(
@@ -140,11 +145,7 @@ pub(super) fn part_argument(
         if !optional {
             return fail(format!("its part `{path}` is not declared"));
         }
-        let default = forms[0]
-            .params
-            .iter()
-            .find(|p| p.name == param)
-            .and_then(|p| p.default.clone());
+        let default = default_argument(&forms[0], param);
         let has_weight = below.has_attr(&format!("{path}.weight"));
         return Ok(default.filter(|_| has_weight).unwrap_or(Val::None));
     };

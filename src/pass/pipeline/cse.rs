@@ -39,6 +39,7 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
 
 fn value_key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
     let node = &graph[n];
+    // A functional graph never writes to an attribute, so all reads are equal.
     if node.op() == Opcode::GetAttr {
         return Some(format!("get_attr {}", node.target()));
     }

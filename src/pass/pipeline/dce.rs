@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let changed = each_graph(module, |module, graph| {
         let mut changed = 0;
+        // From the end: erasing a node may leave earlier ones without users.
         for n in graph.ids().into_iter().rev() {
             if graph[n].users().len() == 0 && is_dead(module, graph, n) {
                 changed += graph.erase_node(n).is_ok() as usize;

@@ -32,13 +32,9 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegio
     let mut end = region.range.start;
     for range in &region.lines {
         let line = &text[range.clone()];
-        let code = match comment_at(line) {
-            Some(start) => {
-                out.comments.push(range.start + start..range.end);
-                &line[..start]
-            }
-            None => line,
-        };
+        let comment = comment_at(line);
+        out.comments.extend(comment.map(|c| range.start + c..range.end));
+        let code = &line[..comment.unwrap_or(line.len())];
         if code.trim().is_empty() {
             continue;
         }

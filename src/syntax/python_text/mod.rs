@@ -175,11 +175,7 @@ impl PythonReader<'_> {
             span: class.map_or(def.span, |c| c.span),
         });
         for c in inner {
-            let function = c.members.iter().find_map(|m| match m {
-                Top::Def(d) => Some(d),
-                _ => None,
-            });
-            if let Some(d) = function {
+            if let Some(d) = c.members.iter().find_map(def_of) {
                 let name = children.get(&c.name.text).cloned();
                 self.read_function(d, Some(c), &c.members, None, name);
             }
@@ -201,6 +197,13 @@ impl PythonReader<'_> {
 fn class_of(t: &Top) -> Option<&Class> {
     match t {
         Top::Class(c) => Some(c),
+        _ => None,
+    }
+}
+
+fn def_of(t: &Top) -> Option<&Def> {
+    match t {
+        Top::Def(d) => Some(d),
         _ => None,
     }
 }

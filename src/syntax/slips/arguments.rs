@@ -52,17 +52,8 @@ impl<'s> Mender<'s, '_, '_> {
             self.index += 1;
             return true;
         }
-        let colon =
-            matches!(c.token(index + 1), Some(Token::Colon)) && !matches!(c.token(index + 2), Some(Token::Colon));
         let key = matches!(before, Token::LParen | Token::Comma) && inner == Some(Token::LParen);
-        if colon && key && token.word().is_some() {
-            let colon = c.span(c.tokens[index + 1].0, c.tokens[index + 1].2);
-            let d =
-                Diagnostic::new(Code::E0001, "keyword arguments are written `name=value`").at(colon, "expected `=`");
-            let until = c.tokens.get(index + 2).map_or(colon.range().end, |t| t.0);
-            self.report(d.fix(c.span(end, until), "=", "write `=`"));
-            self.take_token();
-            self.replace(1, Token::Assign);
+        if key && token.word().is_some() && self.mend_keyword_colon() {
             return true;
         }
         let begins = matches!(
@@ -80,6 +71,22 @@ impl<'s> Mender<'s, '_, '_> {
             return true;
         }
         false
+    }
+
+    /// Repairs `name: value`, a keyword argument written with a colon.
+    fn mend_keyword_colon(&mut self) -> bool {
+        let (c, index) = (self.c, self.index);
+        let is_colon = |i: usize| matches!(c.token(i), Some(Token::Colon));
+        if !is_colon(index + 1) || is_colon(index + 2) {
+            return false;
+        }
+        let colon = c.span(c.tokens[index + 1].0, c.tokens[index + 1].2);
+        let d = Diagnostic::new(Code::E0001, "keyword arguments are written `name=value`").at(colon, "expected `=`");
+        let until = c.tokens.get(index + 2).map_or(colon.range().end, |t| t.0);
+        self.report(d.fix(c.span(c.tokens[index].2, until), "=", "write `=`"));
+        self.take_token();
+        self.replace(1, Token::Assign);
+        true
     }
 
     /// Repairs an argument that is an expression on nodes.

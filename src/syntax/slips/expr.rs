@@ -208,17 +208,7 @@ fn parse_primary(c: &Cursor<'_, '_>, index: usize, depth: usize) -> Option<(Slip
         Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::Imag(_) | Token::Str(_) | Token::Literal(_) => {
             Some((SlipExpr::Plain(text.into()), index + 1))
         }
-        Token::Ident(_) | Token::Path(_) => {
-            let called = matches!(c.tokens.get(index + 1), Some((_, Token::LParen, _))) && is_adjacent(c, index + 1);
-            if !called {
-                return Some((SlipExpr::Plain(text.into()), index + 1));
-            }
-            let (args, next) = parse_arguments(c, index + 2, depth + 1)?;
-            if is_literal_call(text) {
-                return Some((SlipExpr::Plain(c.slice(*start..c.tokens[next - 1].2).into()), next));
-            }
-            Some((SlipExpr::Call(format!("call_function {text}"), args), next))
-        }
+        Token::Ident(_) | Token::Path(_) => parse_name(c, index, depth),
         Token::LParen => {
             let (items, next, comma) = parse_items(c, index + 1, &Token::RParen, depth + 1)?;
             let grouped = items.len() == 1 && !comma;
@@ -236,6 +226,21 @@ fn parse_primary(c: &Cursor<'_, '_>, index: usize, depth: usize) -> Option<(Slip
         }
         _ => None,
     }
+}
+
+/// Parses a name, or a call of it.
+fn parse_name(c: &Cursor<'_, '_>, index: usize, depth: usize) -> Option<(SlipExpr, usize)> {
+    let (start, _, end) = c.tokens.get(index)?;
+    let text = c.slice(*start..*end);
+    let called = matches!(c.tokens.get(index + 1), Some((_, Token::LParen, _))) && is_adjacent(c, index + 1);
+    if !called {
+        return Some((SlipExpr::Plain(text.into()), index + 1));
+    }
+    let (args, next) = parse_arguments(c, index + 2, depth + 1)?;
+    if is_literal_call(text) {
+        return Some((SlipExpr::Plain(c.slice(*start..c.tokens[next - 1].2).into()), next));
+    }
+    Some((SlipExpr::Call(format!("call_function {text}"), args), next))
 }
 
 fn is_sign(gap: &str) -> bool {

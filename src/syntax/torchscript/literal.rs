@@ -46,20 +46,11 @@ pub(super) fn parse_literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Di
         });
     }
     let within = |open: char, close: char| text.strip_prefix(open).and_then(|t| t.strip_suffix(close));
-    let items = within('[', ']')
-        .map(|t| (t, true))
-        .or(within('(', ')').map(|t| (t, false)));
-    if let Some((inner, list)) = items {
-        let item_type = Ty::named(if list { "" } else { "item" });
-        let mut values = vec![];
-        for item in split_items(inner)? {
-            values.push(Value::new(parse_literal(item, &item_type, span, errors)?, span));
-        }
-        return Some(if list {
-            ValueKind::List(values)
-        } else {
-            ValueKind::Tuple(values)
-        });
+    if let Some(inner) = within('[', ']') {
+        return parse_items(inner, "", span, errors).map(ValueKind::List);
+    }
+    if let Some(inner) = within('(', ')') {
+        return parse_items(inner, "item", span, errors).map(ValueKind::Tuple);
     }
     match text {
         "None" => return Some(ValueKind::None),
@@ -75,6 +66,16 @@ pub(super) fn parse_literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Di
         (ValueKind::Int(i), "bool" | "Bool") => Some(ValueKind::Bool(i != 0)),
         (kind, _) => Some(kind),
     }
+}
+
+/// Parses the items of a list or tuple, of the type named `item_type`.
+fn parse_items(text: &str, item_type: &str, span: Span, errors: &mut Vec<Diagnostic>) -> Option<Vec<Value>> {
+    let item_type = Ty::named(item_type);
+    let mut values = vec![];
+    for item in split_items(text)? {
+        values.push(Value::new(parse_literal(item, &item_type, span, errors)?, span));
+    }
+    Some(values)
 }
 
 /// The value in `annotate(TYPE, VALUE)`.

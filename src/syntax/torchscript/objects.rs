@@ -106,6 +106,15 @@ impl Objects {
     }
 }
 
+/// The slice, repetition or sorted copy of a list; `None` if it is not known.
+fn derived_list(op: &str, items: &[Value], rest: &[Value]) -> Option<Vec<Value>> {
+    match op {
+        "slice" => slice_list(items, rest),
+        "mul" => repeat_list(items, &rest.first()?.kind),
+        _ => sort_literals(items),
+    }
+}
+
 impl ScriptLowerer<'_> {
     /// `prim::ListConstruct` and `prim::DictConstruct`.
     pub(super) fn construct_object(&mut self, n: &Node) {
@@ -188,17 +197,10 @@ impl ScriptLowerer<'_> {
                 Some(i) => self.bind_all(n, ValueKind::Int(i as i64), true),
                 None => return false,
             },
-            ("slice" | "mul" | "sorted", _) => {
-                let result = match op {
-                    "slice" => slice_list(&items, rest),
-                    "mul" => rest.first().and_then(|count| repeat_list(&items, &count.kind)),
-                    _ => sort_literals(&items),
-                };
-                match result {
-                    Some(items) => self.bind_object(n, Items::List(items)),
-                    None => return false,
-                }
-            }
+            ("slice" | "mul" | "sorted", _) => match derived_list(op, &items, rest) {
+                Some(items) => self.bind_object(n, Items::List(items)),
+                None => return false,
+            },
             ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| eval_contains(&items, v))) {
                 (_, Some(contains)) => self.bind_all(n, ValueKind::Bool(contains), true),
                 (Some(v), None) if items.len() <= MAX_COMPARED => self.any_equal(n, v, &items),

@@ -111,6 +111,9 @@ fn dtype_of(v: &Value) -> Value {
     }
 }
 
+/// The weights of a recurrent layer, without the number of the layer.
+const RECURRENT_WEIGHTS: [&str; 4] = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"];
+
 /// The arguments of a recurrent layer with its weights listed individually: `weight_ih_l0`, `weight_hh_l0`,
 /// `bias_ih_l0` and so on.
 fn recurrent_args(mut values: Vec<Value>, span: Span, l: &mut ScriptLowerer<'_>) -> Vec<Value> {
@@ -145,19 +148,20 @@ fn recurrent_args(mut values: Vec<Value>, span: Span, l: &mut ScriptLowerer<'_>)
     let mut weights = vec![];
     for layer in 0..layers {
         for end in ["", "_reverse"].iter().take(1 + bidirectional) {
-            for kind in ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
-                .iter()
-                .take(2 + 2 * bias)
-            {
-                let path = format!("{module}{kind}_l{layer}{end}");
-                let name = l.node_name(&path.replace('.', "_"), "weight");
-                let target = Name::new(path, span);
-                let named = Some(Name::new(name.clone(), span));
-                l.stmts.push(make_stmt(named, None, Op::GetAttr { target }, None, span));
-                weights.push(Value::new(ValueKind::Node(name), span));
+            for kind in RECURRENT_WEIGHTS.iter().take(2 + 2 * bias) {
+                weights.push(read_weight(format!("{module}{kind}_l{layer}{end}"), span, l));
             }
         }
     }
     values[2] = Value::new(ValueKind::List(weights), span);
     values
+}
+
+/// Adds a node that reads the attribute `path`.
+fn read_weight(path: String, span: Span, l: &mut ScriptLowerer<'_>) -> Value {
+    let name = l.node_name(&path.replace('.', "_"), "weight");
+    let target = Name::new(path, span);
+    let named = Some(Name::new(name.clone(), span));
+    l.stmts.push(make_stmt(named, None, Op::GetAttr { target }, None, span));
+    Value::new(ValueKind::Node(name), span)
 }

@@ -118,18 +118,8 @@ impl ScriptLowerer<'_> {
             return false;
         };
         let goes_on = matches!(results.first().map(|r| &r.kind), Some(ValueKind::Bool(true)));
-        let mut free: HashSet<Arc<str>> = HashSet::new();
-        stmts.iter().for_each(|s| {
-            visit_uses(s, &mut |n| {
-                free.insert(n.clone());
-            })
-        });
-        results.iter().for_each(|v| {
-            node_names(v, &mut |n| {
-                free.insert(n.clone());
-            })
-        });
-        if !goes_on || free.contains(&rows.turn) || self.errors.len() > save.error_count() {
+        let reads_turn = used_names(&stmts, &results).contains(&rows.turn);
+        if !goes_on || reads_turn || self.errors.len() > save.error_count() {
             self.rollback(save);
             return false;
         }
@@ -140,7 +130,7 @@ impl ScriptLowerer<'_> {
     fn call_scan(
         &mut self,
         n: &Node,
-        (stmts, inputs, mut results): (Vec<Stmt>, Vec<Arc<str>>, Vec<Value>),
+        (stmts, mut inputs, mut results): (Vec<Stmt>, Vec<Arc<str>>, Vec<Value>),
         rows: RowLoop,
         first: &Arc<str>,
         count: &Value,
@@ -153,15 +143,11 @@ impl ScriptLowerer<'_> {
         for (tensor, _) in &rows.along {
             let whole = make_value(ValueKind::Node(tensor.clone()));
             // The number of iterations is the row count of one tensor. Other tensors may have more rows.
-            along.push(if tensor == first {
-                whole
-            } else {
-                let zero = make_value(ValueKind::Int(0));
-                let op = function_call("torch.narrow", vec![whole, zero.clone(), zero, count.clone()], n.span);
-                make_value(ValueKind::Node(self.push_stmt(op, "", "narrow", None, n)))
+            along.push(match tensor == first {
+                true => whole,
+                false => self.leading_rows(n, whole, count),
             });
         }
-        let mut inputs = inputs;
         inputs.extend(rows.along.iter().map(|a| a.1.clone()));
         let output = make_value(ValueKind::List(results));
         let (name, captured) = self.emit_graph("rows", stmts, inputs, output, n);
@@ -172,18 +158,43 @@ impl ScriptLowerer<'_> {
             make_value(ValueKind::List(along)),
             make_value(ValueKind::Tuple(captured)),
         ];
-        let op = function_call("torch.ops.higher_order.scan", args, n.span);
-        let scan = make_value(ValueKind::Node(self.push_stmt(op, "", "scan", None, n)));
+        let scan = self.call_node(n, "torch.ops.higher_order.scan", args, "scan");
         self.emit_items(n, &n.outputs.iter().collect::<Vec<_>>(), scan.clone());
         for (i, (list, _)) in rows.collected.iter().enumerate() {
             let item = make_value(ValueKind::Int((carried.len() + i) as i64));
-            let op = function_call("operator.getitem", vec![scan.clone(), item], n.span);
-            let stacked = make_value(ValueKind::Node(self.push_stmt(op, "", "getitem", None, n)));
-            let op = function_call("torch.unbind", vec![stacked], n.span);
-            let items = make_value(ValueKind::Node(self.push_stmt(op, "", "unbind", None, n)));
+            let stacked = self.call_node(n, "operator.getitem", vec![scan.clone(), item], "getitem");
+            let items = self.call_node(n, "torch.unbind", vec![stacked], "unbind");
             self.objects.set_whole(*list, items);
         }
     }
+
+    /// The first `count` rows of a tensor.
+    fn leading_rows(&mut self, n: &Node, tensor: Value, count: &Value) -> Value {
+        let zero = Value::new(ValueKind::Int(0), n.span);
+        self.call_node(
+            n,
+            "torch.narrow",
+            vec![tensor, zero.clone(), zero, count.clone()],
+            "narrow",
+        )
+    }
+
+    /// Adds a call of `function` for the node `n`, named after `word`.
+    fn call_node(&mut self, n: &Node, function: &str, args: Vec<Value>, word: &str) -> Value {
+        let op = function_call(function, args, n.span);
+        Value::new(ValueKind::Node(self.push_stmt(op, "", word, None, n)), n.span)
+    }
+}
+
+/// The names of the nodes that statements and results use.
+fn used_names(stmts: &[Stmt], results: &[Value]) -> HashSet<Arc<str>> {
+    let mut used = HashSet::new();
+    let mut add = |n: &Arc<str>| {
+        used.insert(n.clone());
+    };
+    stmts.iter().for_each(|s| visit_uses(s, &mut add));
+    results.iter().for_each(|v| node_names(v, &mut add));
+    used
 }
 
 /// A parameter of a graph.

@@ -281,30 +281,33 @@ impl Layers {
         let least = if least.is_finite() { least } else { 0.0 };
         let most = all.map(|n| edge(n, 1.0)).fold(least, f64::max);
         let centre = |n: usize| (self.x[n] - least, middle[self.layer[n]]);
-        let line = |chain: &Vec<usize>| -> Vec<(f64, f64)> {
-            let mut points = vec![];
-            for (i, &n) in chain.iter().enumerate() {
-                let (x, y) = centre(n);
-                let half = if n < count {
-                    boxes.sizes[n].1
-                } else {
-                    heights[self.layer[n]]
-                } / 2.0;
-                if i > 0 {
-                    points.push((x, y - half));
-                }
-                if i + 1 < chain.len() {
-                    points.push((x, y + half));
-                }
-            }
-            points
+        let height = |n: usize| match n < count {
+            true => boxes.sizes[n].1,
+            false => heights[self.layer[n]],
         };
+        let half_box = |&n: &usize| (centre(n), height(n) / 2.0);
+        let line = |chain: &Vec<usize>| line_points(chain.iter().map(half_box).collect());
         DrawingLayout {
             places: (0..count).map(centre).collect(),
             lines: chains.iter().map(line).collect(),
             size: (most - least, (top - LAYER_GAP).max(0.0)),
         }
     }
+}
+
+/// The points of a line that enters each box at its top and leaves it at its bottom. `boxes` are the centres and half
+/// heights.
+fn line_points(boxes: Vec<((f64, f64), f64)>) -> Vec<(f64, f64)> {
+    let mut points = vec![];
+    for (i, &((x, y), half)) in boxes.iter().enumerate() {
+        if i > 0 {
+            points.push((x, y - half));
+        }
+        if i + 1 < boxes.len() {
+            points.push((x, y + half));
+        }
+    }
+    points
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
