@@ -6,7 +6,7 @@
 
 pub mod codes;
 pub mod fix;
-pub mod limits;
+pub(crate) mod limits;
 pub mod nearest;
 #[cfg(feature = "compiler")]
 pub mod render;

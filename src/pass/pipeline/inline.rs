@@ -133,6 +133,9 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     let Some(entry) = module.entry_name().cloned() else {
         return Ok(0);
     };
+    if separate_nodes(module, &entry, &mut HashMap::new(), 0) > budget::max_nodes() {
+        return Err(too_many_nodes("copying graphs for each use of their names creates"));
+    }
     let (mut work, mut used) = (vec![entry], HashSet::new());
     let (mut copies, mut copied) = (0, 0);
     while let Some(name) = work.pop() {
@@ -162,6 +165,27 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         }
     }
     Ok(copies)
+}
+
+/// The number of nodes of a graph and of the graphs that it names, each counted as often as it is named. Not counted are graphs that name
+/// themselves and those that are nested very deeply, which [`MAX_COPIES`] bounds.
+fn separate_nodes(module: &GraphModule, name: &Arc<str>, known: &mut HashMap<Arc<str>, usize>, depth: usize) -> usize {
+    if let Some(&nodes) = known.get(name) {
+        return nodes;
+    }
+    let Some(graph) = module.graphs.get(name).filter(|_| depth < 256) else {
+        return 0;
+    };
+    known.insert(name.clone(), 0);
+    let mut named = vec![];
+    for n in graph.iter() {
+        let args = graph[n].args().iter().chain(graph[n].kwargs().iter().map(|(_, v)| v));
+        args.for_each(|a| graph_names(a, &mut named));
+    }
+    let inner = named.iter().map(|g| separate_nodes(module, g, known, depth + 1));
+    let nodes = inner.fold(graph.len(), usize::saturating_add);
+    known.insert(name.clone(), nodes);
+    nodes
 }
 
 /// Replaces the names of graphs in the arguments of node `n`, in order.
