@@ -69,6 +69,7 @@
 mod api;
 #[allow(unsafe_code)]
 mod artifact;
+mod budget;
 #[cfg(feature = "cli")]
 mod cli;
 #[allow(unsafe_code)]
@@ -116,9 +117,10 @@ pub mod types;
 
 #[cfg(feature = "compiler")]
 pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
+pub use budget::Limits;
 pub use parallel::CancelToken;
 pub use runner::{Runner, RunnerError, RunnerOptions};
-pub use tensor::{Element, LayoutError, Scalar, Tensor, View, ViewMut};
+pub use tensor::{CountingAllocator, Element, LayoutError, Scalar, Tensor, View, ViewMut};
 
 #[cfg(feature = "compiler")]
 pub use driver::finish_cache_writes as flush_cache;

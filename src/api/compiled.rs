@@ -48,7 +48,16 @@ impl CompiledInner {
         worker: &mut ModelWorker,
         work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let result = work(worker)?;
+        let sources = &self.model.sources;
+        let done = self.options.run_limited(sources, || Ok(work(worker)));
+        let result = done.inspect_err(|_| {
+            // Work that was unwound may have left the worker's memory in any state. Buffers change only at the end of a call.
+            let state = worker.function.state().clone();
+            *worker = ModelWorker::new(&self.model, &self.options);
+            state
+                .into_iter()
+                .for_each(|(path, value)| worker.function.set_state(&path, value));
+        })??;
         worker.write_cache();
         let found = worker.take_findings();
         if !found.is_empty() {

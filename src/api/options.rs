@@ -1,13 +1,18 @@
 //! Compile options.
 
+use super::error::Error;
+use crate::budget::{self, Limits};
 use crate::diag::Diagnostics;
+use crate::diag::limits::out_of_memory;
 use crate::driver::sizes::{self, SizeList};
 use crate::driver::{Cache, Dims, Request};
 use crate::graph::GraphModule;
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
+use crate::source::Sources;
 use crate::target::Target;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Options for compiling a model. The defaults are those of `fxc compile`.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +28,7 @@ pub struct Options {
     pub(super) at: Vec<SizeList>,
     pub(super) code_only: bool,
     pub(super) no_code: bool,
+    pub(super) limits: Limits,
 }
 
 impl Options {
@@ -108,6 +114,28 @@ impl Options {
         self
     }
 
+    /// The memory that fxc may hold in this process while it opens, compiles or calls the model, in bytes: results, intermediate values and
+    /// packed weights, but not mapped files. Work that needs more fails with E0509, before it allocates. The default is what the
+    /// machine has available. Programs whose allocator is [`CountingAllocator`](crate::CountingAllocator) count all of their heap.
+    pub fn max_memory(mut self, bytes: usize) -> Options {
+        self.limits.memory = Some(bytes);
+        self
+    }
+
+    /// The number of nodes that the model's graphs may have after inlining, with the items of nested values; the default is
+    /// [`Limits::NODES`]. A larger model fails with E0114.
+    pub fn max_nodes(mut self, nodes: usize) -> Options {
+        self.limits.nodes = Some(nodes);
+        self
+    }
+
+    /// The time that opening, compiling or a call may take. It is checked between passes, nodes and steps: work that takes longer fails
+    /// with E0513 at the next of them. The default is any time.
+    pub fn max_time(mut self, time: Duration) -> Options {
+        self.limits.time = Some(time);
+        self
+    }
+
     /// Sets a token that can cancel compilations and calls.
     pub fn cancel(mut self, token: CancelToken) -> Options {
         self.cancel = token;
@@ -126,6 +154,16 @@ impl Options {
                 .map_err(Diagnostics::from),
         });
         resolved.collect()
+    }
+
+    /// Runs work within the limits.
+    pub(super) fn run_limited<R>(
+        &self,
+        sources: &Sources,
+        work: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let done = budget::with_limits(&self.limits, || budget::catch_refusal(work));
+        done.unwrap_or_else(|refused| Err(Error::new(out_of_memory(refused).into(), sources)))
     }
 
     pub(super) fn to_request(&self) -> Request {

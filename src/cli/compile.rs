@@ -1,6 +1,7 @@
 //! `fxc compile`: compiles a model and prints a short report.
 
 use super::inputs::{InputArgs, compiled_types};
+use super::limits::parse_threads;
 use super::model::{ModelArgs, SizeList, parse_sizes};
 use super::weights::{FxirDestination, Held, WeightsFile, keep_values};
 use super::{App, Outcome, Stop, output};
@@ -31,7 +32,7 @@ pub(super) struct Args {
     #[arg(long)]
     explain_fusion: bool,
     /// Number of threads to compile for [default: all of the machine's]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = parse_threads)]
     pub(super) threads: usize,
     /// Write the model with its compiled code to a file, which `fxc run` and `fxc bench` accept as a model
     #[arg(short, long, value_name = "FILE.fxc", conflicts_with_all = ["emit", "explain_fusion"], help_heading = "Compiled models")]

@@ -15,6 +15,7 @@ mod explain;
 mod fmt;
 mod info;
 mod inputs;
+mod limits;
 mod man;
 mod model;
 mod ops;
@@ -27,8 +28,9 @@ mod run;
 mod save;
 mod weights;
 
+use crate::budget;
 use crate::diag::render::{self, DiagnosticFormat};
-use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::diag::{self, Code, Diagnostic, Diagnostics};
 use crate::driver::Session;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
@@ -61,6 +63,8 @@ pub struct Cli {
         default_value = "auto"
     )]
     color: ColorChoice,
+    #[command(flatten)]
+    limits: limits::LimitArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -274,28 +278,35 @@ fn exit_code(list: &Diagnostics) -> u8 {
 
 /// Runs the program: parses the arguments and runs the command. Returns the exit code.
 pub fn main() -> ExitCode {
+    limits::report_exhaustion_of_memory();
     let cli = Cli::parse();
     let mut app = App::new(&cli);
-    let outcome = match &cli.command {
-        Command::Compile(a) => compile::main(&mut app, a),
-        Command::EmitCode(a) => emit_code::main(&mut app, a),
-        Command::Run(a) => run::main(&mut app, a),
-        Command::Check(a) => check::main(&mut app, a),
-        Command::Fmt(a) => fmt::main(&mut app, a),
-        Command::Print(a) => print::main(&mut app, a),
-        Command::Rewrite(a) => rewrite::main(&mut app, a),
-        Command::Bench(a) => bench::main(&mut app, a),
-        Command::Bisect(a) => bisect::main(&mut app, a),
-        Command::Opt(a) => opt::main(&mut app, a),
-        Command::Info(a) => info::main(&mut app, a),
-        Command::Cache(a) => cache::main(&mut app, a),
+    cli.limits.enforce(app.format, app.color);
+    let outcome = budget::catch_refusal(|| run_command(&mut app, &cli.command));
+    let outcome = outcome.unwrap_or_else(|refused| Err(diag::limits::out_of_memory(refused).into()));
+    app.finish(outcome)
+}
+
+fn run_command(app: &mut App, command: &Command) -> Outcome {
+    match command {
+        Command::Compile(a) => compile::main(app, a),
+        Command::EmitCode(a) => emit_code::main(app, a),
+        Command::Run(a) => run::main(app, a),
+        Command::Check(a) => check::main(app, a),
+        Command::Fmt(a) => fmt::main(app, a),
+        Command::Print(a) => print::main(app, a),
+        Command::Rewrite(a) => rewrite::main(app, a),
+        Command::Bench(a) => bench::main(app, a),
+        Command::Bisect(a) => bisect::main(app, a),
+        Command::Opt(a) => opt::main(app, a),
+        Command::Info(a) => info::main(app, a),
+        Command::Cache(a) => cache::main(app, a),
         Command::Explain(a) => explain::main(a),
         Command::Ops(a) => ops::main(a),
         Command::Passes(a) => passes::main(a),
         Command::Completions(a) => completions::main(a, &mut Cli::command()),
         Command::Man(a) => man::main(a, Cli::command()),
-    };
-    app.finish(outcome)
+    }
 }
 
 #[cfg(test)]

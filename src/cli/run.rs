@@ -2,6 +2,7 @@
 
 use super::cache::CacheArgs;
 use super::inputs::{InputArgs, ToleranceArgs, bind_provided};
+use super::limits::parse_threads;
 use super::model::ModelArgs;
 use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
@@ -41,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     labels: Option<String>,
     /// Number of threads to run on [default: all of the machine's]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = parse_threads)]
     threads: usize,
     /// Call the model this many times: buffers and inputs that it modifies keep their values between calls. The results are
     /// those of the last call. If this many --inputs files contain an input, the first call uses the first file, the second

@@ -80,6 +80,7 @@ codes! {
     E0111 Error "recursive graph call";
     E0112 Error "constant does not match its type";
     E0113 Error "file contains no graph";
+    E0114 Error "model is too large";
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";
@@ -118,6 +119,7 @@ codes! {
     E0510 Error "input is given twice";
     E0511 Error "input is fixed to another value";
     E0512 Error "cancelled";
+    E0513 Error "time limit exceeded";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

@@ -6,6 +6,7 @@
 
 pub mod codes;
 pub mod fix;
+pub(crate) mod limits;
 pub mod nearest;
 #[cfg(feature = "compiler")]
 pub mod render;

@@ -42,6 +42,13 @@ const WORD: usize = 120;
 /// The maximum length of a displayed text, in bytes.
 const TEXT: usize = 2000;
 
+/// The start of a text that is not valid, escaped. What is cut off could be megabytes long.
+pub fn escape_piece(text: &str) -> String {
+    let start = &text[..text.floor_char_boundary(WORD)];
+    let more = if start.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", start.escape_debug())
+}
+
 /// Truncates `text`: long words (such as a name of a megabyte) in the middle, and a long text at its end.
 pub fn clip_text(text: String) -> String {
     if text.len() <= WORD {

@@ -32,7 +32,7 @@ mod split;
 mod stage;
 
 pub use crate::artifact::has_compiled_ending;
-pub use cache::{Cache, CacheFile, NoCache, PendingEntry, finish_cache_writes, write_in_background};
+pub use cache::{Cache, CacheFile, NoCache, PendingEntry, finish_cache_writes, parse_size, write_in_background};
 pub use call_result::CallResult;
 pub use code_source::CodeSource;
 pub use compile::{Compilation, Request, compile, nothing_compiled};
@@ -47,6 +47,6 @@ pub use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use load::LoadedModel;
 pub use ready::{BufferState, Ready};
 pub use save::{SaveRequest, Saved, save_compiled};
-pub use session::{Reported, Session, Staged, thread_count};
+pub use session::{MAX_THREADS, Reported, Session, Staged, thread_count};
 pub use show::{diff, form, json, model_explorer, netron, text};
 pub use stage::{Observer, Stage, StageProduct, Timer, lock_observer};

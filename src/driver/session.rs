@@ -6,7 +6,7 @@ use super::load::{self, LoadedModel};
 use super::routines::OpTable;
 use super::stage::{Observer, Stage, StageProduct};
 use crate::codegen;
-use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::diag::{Code, Diagnostic, Diagnostics, limits};
 use crate::graph::{self, Gaps, Graph, GraphModule};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, LowerError};
@@ -90,7 +90,10 @@ impl Session {
             self.report(runtime::cancelled());
             return Err(Reported);
         }
-        Ok(())
+        limits::check_time().map_err(|d| {
+            self.report(d);
+            Reported
+        })
     }
 
     pub(super) fn took_since(&mut self, stage: Stage, product: StageProduct, start: Instant) {
@@ -376,10 +379,13 @@ impl Session {
     }
 }
 
-/// The number of threads for a request of `threads`: 0 means one per processor.
+/// The maximal number of threads of a pool. No machine has as many processors, and each thread takes memory.
+pub const MAX_THREADS: usize = 1024;
+
+/// The number of threads for a request of `threads`: 0 means one per processor, and more than [`MAX_THREADS`] that many.
 pub fn thread_count(threads: usize) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        n => n,
+        n => n.min(MAX_THREADS),
     }
 }

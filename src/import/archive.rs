@@ -1,16 +1,18 @@
 //! Memory-mapped zip archives.
 
 use super::parts::GraphParts;
+use crate::budget;
 use crate::diag::{Code, Diagnostic};
-use crate::tensor::files::{self, FileKind, HEAD};
+use crate::tensor::files::{self, Bytes, EntrySizes, FileKind, HEAD, MappedArchive, parse_json};
 use crate::tensor::map_file;
 use memmap2::Mmap;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::io::{Cursor, Read};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use zip::{CompressionMethod, ZipArchive};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zip::CompressionMethod;
 
 /// The maximum size of a document in an archive, uncompressed.
 const MAX_TEXT: u64 = 1 << 30;
@@ -19,6 +21,11 @@ const MAX_BLOB: u64 = 1 << 33;
 
 /// The maximum size of a pickle that is decompressed to identify it.
 const MAX_PICKLE: u64 = 1 << 24;
+
+/// What the entries of an archive may unpack to, in all: a fixed amount, and a multiple of the file's size. Text of JSON is packed to a
+/// tenth or less, and weights hardly at all.
+const UNPACKED_FIXED: u64 = 1 << 28;
+const UNPACKED_RATIO: u64 = 64;
 
 /// The content of an entry.
 pub(super) enum Payload {
@@ -36,6 +43,10 @@ pub(super) struct Archive {
     pub name: String,
     /// Entries by path, without the common folder.
     entries: HashMap<String, ArchiveEntry>,
+    /// The directory, read once.
+    zip: MappedArchive,
+    /// The bytes that were unpacked so far.
+    unpacked: AtomicU64,
 }
 
 /// The location of an entry.
@@ -58,10 +69,14 @@ impl Archive {
     pub(super) fn from_map(name: String, map: Arc<Mmap>) -> Result<Archive, Diagnostic> {
         let mut zip = open_zip(&map, &name)?;
         let mut entries = HashMap::new();
+        let mut sizes = EntrySizes::new(map.len());
         for index in 0..zip.len() {
             // An entry that cannot be found counts as missing. It is reported if it is needed.
             let Ok(file) = zip.by_index_raw(index) else { continue };
             let Ok(path) = file.name() else { continue };
+            sizes
+                .add(file.compressed_size())
+                .map_err(|why| invalid_zip(&name, why))?;
             let plain = file.compression() == CompressionMethod::Stored && !file.encrypted();
             let stored = file.data_start().filter(|_| plain);
             let inner = path.split_once('/').map_or(&*path, |(_, rest)| rest).to_string();
@@ -71,7 +86,13 @@ impl Archive {
                 stored,
             });
         }
-        Ok(Archive { map, name, entries })
+        Ok(Archive {
+            map,
+            name,
+            entries,
+            zip,
+            unpacked: AtomicU64::new(0),
+        })
     }
 
     /// Whether there is an entry at `path`.
@@ -111,7 +132,7 @@ impl Archive {
     /// A JSON entry.
     pub(super) fn read_json(&self, path: &str) -> Result<Value, Diagnostic> {
         let bytes = self.unpack_entry(path)?;
-        serde_json::from_slice(&bytes).map_err(|e| self.not_json(path, &e))
+        parse_json(&bytes).map_err(|e| self.not_json(path, &e))
     }
 
     /// A graph's JSON entry, split into parts.
@@ -149,13 +170,12 @@ impl Archive {
                 len: size as usize,
             });
         }
-        let mut zip = open_zip(&self.map, &self.name)?;
+        self.allow_unpacking(size, limit)
+            .map_err(|why| self.unreadable_entry(path, &why))?;
+        let mut zip = self.zip.clone();
         let file = zip
             .by_index(index)
             .map_err(|e| self.unreadable_entry(path, &e.to_string()))?;
-        if size > limit {
-            return Err(self.unreadable_entry(path, &format!("its size of {size} bytes exceeds the limit of {limit}")));
-        }
         let mut bytes = vec![];
         file.take(limit + 1)
             .read_to_end(&mut bytes)
@@ -169,6 +189,23 @@ impl Archive {
         Ok(Payload::Owned(bytes))
     }
 
+    /// Counts an entry that unpacks to `size` bytes; an error if that is too large for an entry, the archive or the memory.
+    fn allow_unpacking(&self, size: u64, limit: u64) -> Result<(), String> {
+        if size > limit {
+            return Err(format!("its size of {size} bytes exceeds the limit of {limit}"));
+        }
+        let most = UNPACKED_FIXED.saturating_add(UNPACKED_RATIO.saturating_mul(self.map.len() as u64));
+        if self.unpacked.fetch_add(size, Relaxed).saturating_add(size) > most {
+            return Err(format!(
+                "it unpacks to {size} bytes, and the entries of an archive of this size may unpack to {most} in all"
+            ));
+        }
+        match usize::try_from(size).is_ok_and(budget::allows_bytes) {
+            true => Ok(()),
+            false => Err(format!("its size of {size} bytes exceeds the available memory")),
+        }
+    }
+
     fn unreadable_entry(&self, path: &str, why: &str) -> Diagnostic {
         Diagnostic::new(
             Code::E0402,
@@ -178,10 +215,12 @@ impl Archive {
     }
 }
 
-fn open_zip<'a>(map: &'a Mmap, name: &str) -> Result<ZipArchive<Cursor<&'a [u8]>>, Diagnostic> {
-    files::open_zip(&map[..]).map_err(|e| {
-        Diagnostic::new(Code::E0402, format!("`{name}` is not a valid or complete zip archive"))
-            .note(e.to_string())
-            .help("create it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it in binary mode")
-    })
+fn open_zip(map: &Arc<Mmap>, name: &str) -> Result<MappedArchive, Diagnostic> {
+    files::open_zip(Bytes(map.clone())).map_err(|e| invalid_zip(name, &e.to_string()))
+}
+
+fn invalid_zip(name: &str, why: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0402, format!("`{name}` is not a valid or complete zip archive"))
+        .note(why)
+        .help("create it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it in binary mode")
 }

@@ -1,6 +1,7 @@
 //! Locations in the user's Python, from torch's stack traces.
 
 use crate::graph::{Frame, Loc, ModuleFrame};
+use crate::tensor::files::parse_json;
 use std::sync::Arc;
 
 /// Parses a stack trace, in which the innermost frame is last. Returns the innermost frame.
@@ -49,7 +50,7 @@ pub(super) fn parse_modules(stack: &str) -> Arc<[ModuleFrame]> {
 
 /// The annotations of a node, from a JSON object. Values that are not strings stay JSON.
 pub(super) fn parse_annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
-    let Ok(serde_json::Value::Object(map)) = serde_json::from_str(json) else {
+    let Ok(serde_json::Value::Object(map)) = parse_json(json.as_bytes()) else {
         return vec![];
     };
     let text = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);

@@ -4,6 +4,8 @@
 //! nodes and the types of its values, and the reader needs only one of these at a time. The rest is a small tree.
 
 use super::json::Bad;
+use crate::budget;
+use crate::tensor::files::parse_json;
 use serde_json::Value;
 use std::ops::Range;
 
@@ -23,12 +25,12 @@ impl GraphParts {
     /// document, and returns the rest as a tree. A document with any other structure is not split.
     pub(super) fn split_document(text: Vec<u8>) -> serde_json::Result<(Value, GraphParts)> {
         let Some((rest, nodes, tensors)) = split_graph_parts(&text) else {
-            return Ok((serde_json::from_slice(&text)?, GraphParts::default()));
+            return Ok((parse_json(&text)?, GraphParts::default()));
         };
-        match serde_json::from_slice(&rest) {
+        match parse_json(&rest) {
             Ok(v) => Ok((v, GraphParts { text, nodes, tensors })),
             // Parse the whole document, so that the error has the right position.
-            Err(_) => Ok((serde_json::from_slice(&text)?, GraphParts::default())),
+            Err(_) => Ok((parse_json(&text)?, GraphParts::default())),
         }
     }
 
@@ -40,13 +42,13 @@ impl GraphParts {
     /// The extracted names and types.
     pub(super) fn tensor_types(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
         self.tensors.iter().map(|[name, ty]| {
-            let name = serde_json::from_slice(&self.text[name.clone()]).map_err(not_json)?;
+            let name = parse_json(&self.text[name.clone()]).map_err(not_json)?;
             Ok((name, self.parse_range(ty)?))
         })
     }
 
     fn parse_range(&self, at: &Range<usize>) -> Result<Value, Bad> {
-        serde_json::from_slice(&self.text[at.clone()]).map_err(not_json)
+        parse_json(&self.text[at.clone()]).map_err(not_json)
     }
 }
 
@@ -133,6 +135,10 @@ fn scan_sequence<T>(
     }
     loop {
         let (item, end) = read_item(i)?;
+        // What has more items is refused when it is parsed whole.
+        if out.len() >= budget::max_nodes() {
+            return None;
+        }
         out.push(item);
         i = skip_space(text, end);
         match text.get(i)? {

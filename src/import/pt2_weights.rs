@@ -3,17 +3,20 @@
 use super::archive::{Archive, Payload};
 use super::json::{Bad, get_list, get_member, get_text, read_bool, read_int};
 use super::pt2_scalars::read_dtype;
+use crate::budget;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::GraphModule;
+use crate::tensor::files::MAX_RANK;
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};
 use crate::types::{DType, Val};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The maximum size of a copied view, for views that are not contiguous. Without a limit, a stride of 0 could produce
-/// any size.
-const MAX_COPY: usize = 1 << 32;
+/// What the copies of views that are not contiguous may take in all: a fixed amount, and a multiple of the file's size. With a stride of
+/// 0, a view of four bytes can have any size.
+const COPIES_FIXED: usize = 1 << 28;
+const COPIES_RATIO: usize = 16;
 
 /// The location and layout of a tensor. Tied weights have equal views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +33,8 @@ pub(super) struct ArchiveWeights<'a> {
     archive: &'a Archive,
     views: HashMap<String, Result<WeightView, Bad>>,
     loaded: HashMap<WeightView, Tensor>,
+    /// The bytes of all copies.
+    copied: usize,
 }
 
 impl<'a> ArchiveWeights<'a> {
@@ -63,6 +68,7 @@ impl<'a> ArchiveWeights<'a> {
             archive,
             views,
             loaded: HashMap::new(),
+            copied: 0,
         }
     }
 
@@ -141,7 +147,7 @@ impl<'a> ArchiveWeights<'a> {
         Ok(t)
     }
 
-    fn read_view(&self, view: &WeightView) -> Result<Tensor, Failure> {
+    fn read_view(&mut self, view: &WeightView) -> Result<Tensor, Failure> {
         let len = byte_len(view.dtype, &view.shape).ok_or_else(|| Failure::view("its size overflows"))?;
         if len == 0 {
             return Ok(Tensor::zeros(view.dtype, &view.shape));
@@ -170,12 +176,27 @@ impl<'a> ArchiveWeights<'a> {
         };
         let storage = if contiguous {
             AlignedBytes::from_slice(&bytes[start..start + len])
-        } else if len > MAX_COPY {
-            return Err(Failure::view("it is a view, and a copy of it would exceed 4 GiB"));
         } else {
+            self.allow_copy(len)?;
             view.gather_elements(bytes, len)
         };
         Ok(Tensor::from_storage(view.dtype, &view.shape, Storage::Owned(storage)))
+    }
+
+    /// Counts the copy of a view; an error if the copies are too large for the archive or the memory.
+    fn allow_copy(&mut self, len: usize) -> Result<(), Failure> {
+        self.copied = self.copied.saturating_add(len);
+        let most = COPIES_FIXED.saturating_add(COPIES_RATIO.saturating_mul(self.archive.map.len()));
+        if self.copied > most {
+            let why = format!(
+                "it is a view whose copy takes {len} bytes, and copies of views in an archive of this size may take {most} in all"
+            );
+            return Err(Failure::view(&why));
+        }
+        match budget::allows_bytes(len) {
+            true => Ok(()),
+            false => Err(Failure::view(&format!("its {len} bytes exceed the available memory"))),
+        }
     }
 }
 
@@ -256,6 +277,9 @@ fn read_weight_view(v: &Value, prefix: &str) -> Result<WeightView, Bad> {
     let meta = get_member(v, "tensor_meta")?;
     let sizes = |key: &str| -> Result<Vec<usize>, Bad> { get_list(meta, key)?.iter().map(read_count).collect() };
     let (shape, strides) = (sizes("sizes")?, sizes("strides")?);
+    if shape.len() > MAX_RANK {
+        return Err(format!("it has {} dimensions; tensors have at most {MAX_RANK}", shape.len()).into());
+    }
     if shape.len() != strides.len() {
         return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()).into());
     }

@@ -2,13 +2,14 @@
 
 use super::json::{Bad, get_list, get_member, get_optional, read_items};
 use crate::graph::PyTreeParams;
+use crate::tensor::files::parse_json;
 use crate::types::Val;
 use serde_json::Value;
 
 /// Nests `leaves` as the specification `spec` (a JSON text) describes. Named tuples become tuples; data classes and the
 /// outputs of transformers become dicts with their field names as keys.
 pub(super) fn nest_leaves(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Bad> {
-    let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
+    let spec: Value = parse_json(spec.as_bytes()).map_err(|e| format!("not JSON: {e}"))?;
     let root = match read_items(&spec)? {
         [version, root] if version.as_i64() == Some(1) => root,
         _ => return Err("expected a tree specification of version 1".into()),
@@ -81,7 +82,7 @@ fn build_value(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Res
 fn context_keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
     let context = match get_optional(spec, "context") {
         // Most contexts are strings that contain JSON; that of a defaultdict is JSON itself.
-        Some(Value::String(s)) => serde_json::from_str(s).unwrap_or(Value::Null),
+        Some(Value::String(s)) => parse_json(s.as_bytes()).unwrap_or(Value::Null),
         Some(v) => v.clone(),
         None => Value::Null,
     };

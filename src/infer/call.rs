@@ -48,7 +48,7 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
         true => Ok(()),
         false => spelling.check_demands(&resolved.arg_types, &kwarg_refs(&resolved.kwarg_types)),
     };
-    let result = checked.and_then(|()| (call.op.rule)(&call, sizes));
+    let result = checked.and_then(|()| call.op.result_type(&call, sizes));
     if silent {
         return Ok(result.unwrap_or(Val::Unknown));
     }

@@ -39,6 +39,8 @@ pub use resolved::{
 pub use solve::{EquationOrigin, Guard, Solver};
 pub use wrappers::{CONVERSIONS, expand_wrappers};
 
+use crate::budget;
+use crate::diag::limits::too_many_nodes;
 use crate::diag::words::count;
 use crate::diag::{Code, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
@@ -54,6 +56,9 @@ use unknown::Unknowns;
 
 /// The maximum nesting depth of graph calls.
 const MAX_CALL_DEPTH: usize = 64;
+
+/// A single value may have this part of all items that a model may have.
+const ITEMS_OF_VALUE: usize = 16;
 
 /// Options of inference.
 #[derive(Clone, Debug, Default)]
@@ -178,6 +183,10 @@ struct Infer<'m> {
     untaken: HashSet<Arc<str>>,
     /// Nodes whose declared type has sizes that their op leaves unknown.
     claims: HashSet<(Arc<str>, NodeId)>,
+    /// The number of nodes and items of their values.
+    items: usize,
+    /// Whether there are too many, which has been reported.
+    too_large: bool,
 }
 
 impl<'m> Infer<'m> {
@@ -195,6 +204,8 @@ impl<'m> Infer<'m> {
             stack: vec![],
             untaken: HashSet::new(),
             claims: HashSet::new(),
+            items: 0,
+            too_large: false,
         }
     }
 
@@ -253,12 +264,30 @@ impl<'m> Infer<'m> {
             if graph[n].op() == Opcode::Output {
                 result = inferred.clone();
             }
+            let inferred = self.count_items(graph, n, inferred);
             self.note_fact(graph, n, &inferred, &mut known);
             types[n] = inferred;
         }
         self.stack.pop();
         self.done.entry(name.clone()).or_insert(types);
         result
+    }
+
+    /// Counts a node and the items of its type towards the limit. The type, or unknown if it exceeds the limit, which is reported once.
+    fn count_items(&mut self, graph: &Graph, n: NodeId, ty: Type) -> Type {
+        let limit = budget::max_nodes();
+        let items = count_leaves(&ty);
+        self.items = self.items.saturating_add(items);
+        if self.items <= limit && items <= (limit / ITEMS_OF_VALUE).max(1) {
+            return ty;
+        }
+        if !self.too_large {
+            let what = format!("with the value of `%{}`, the model has", graph[n].name());
+            self.diagnostics
+                .push(too_many_nodes(&what).at_opt(graph[n].meta.span, ""));
+        }
+        self.too_large = true;
+        Val::Unknown
     }
 
     /// Notes the type of a node, and its layout if that is known.
@@ -308,6 +337,15 @@ impl<'m> Infer<'m> {
             guards: self.solver.guards().to_vec(),
         };
         (done, inference)
+    }
+}
+
+/// The number of values in a nested value, and 1 for the value itself.
+fn count_leaves(ty: &Type) -> usize {
+    1 + match ty {
+        Val::List(v) | Val::Tuple(v) => v.iter().map(count_leaves).sum(),
+        Val::Dict(v) => v.iter().map(|(_, x)| count_leaves(x)).sum(),
+        _ => 0,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::cell::{TensorCell, apply_view};
 use super::{contract, reduce};
+use crate::budget;
+use crate::diag::Code;
 use crate::op::drawing::{draw_order, draw_permutations};
 use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
@@ -21,11 +23,15 @@ pub(super) fn type_of(v: &Val<TensorCell>) -> Type {
 /// The result of `call`. The op's type rule runs first, since it contains torch's checks.
 pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     let types = call.map(TensorCell::ty);
-    let ty = (call.op.rule)(&types, &mut Sizes::default())?;
+    let ty = call.op.result_type(&types, &mut Sizes::default())?;
     super::check_size(&ty, call.op.name)?;
     match call.args.first() {
         Some(Val::Leaf(x)) if call.op.gives_operand(&types, &ty, Some(&x.layout())) => Ok(Val::Leaf(x.clone())),
-        _ => eval_meaning(call, &types, ty),
+        _ => budget::catch_refusal(|| eval_meaning(call, &types, ty)).unwrap_or_else(|refused| {
+            // A size that only the values determine, or memory for parts of the result.
+            let title = format!("not enough memory for `{}`: it needs {} bytes", call.op.name, refused.0);
+            Err(OpError::new(Code::E0509, title))
+        }),
     }
 }
 

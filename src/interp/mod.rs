@@ -21,6 +21,7 @@ mod reduce;
 mod runs;
 
 use self::calls::check_claim;
+use crate::diag::limits::check_time;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
 use crate::infer::{self};
@@ -248,6 +249,7 @@ impl<'m> Interpreter<'m> {
             inputs: inputs.into_iter(),
         };
         for n in graph.iter() {
+            check_time()?;
             let value = self.run_hooked_node(&mut frame, n, hooks);
             let value = value.map_err(|d| while_executing(d, graph, n))?;
             if self.keep_values && self.depth == 1 {

@@ -167,7 +167,7 @@ struct TypeBuilder<'a> {
 impl Build for TypeBuilder<'_> {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let call = call_of(op, args);
-        let ty = (call.op.rule)(&call.types(), self.sizes)?;
+        let ty = call.op.result_type(&call.types(), self.sizes)?;
         Ok(ty.map(|t| Traced { id: 0, ty: t.clone() }))
     }
 }

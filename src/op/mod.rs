@@ -71,7 +71,8 @@ pub use signature::overloads;
 pub use signature::texts as signature_texts;
 pub use table::{all, by_name, is_spelling, spellings};
 
-use crate::types::{TensorType, Type};
+use crate::diag::Code;
+use crate::types::{Dim, TensorType, Type, Val, watch_overflow};
 
 /// A row's name and schema. `relu(Tensor self) -> Tensor` gives both; rows that share a schema are declared with a
 /// separate name.
@@ -158,6 +159,16 @@ pub struct ModuleForm {
 /// torch's error.
 pub type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
 
+fn has_unknown_size(ty: &Type) -> bool {
+    let unknown = |d: &Dim| *d == Dim::Unknown;
+    match ty {
+        Val::Leaf(t) => t.shape.iter().flat_map(|s| s.iter()).any(unknown),
+        Val::Int(d) => unknown(d),
+        Val::List(v) | Val::Tuple(v) => v.iter().any(has_unknown_size),
+        _ => false,
+    }
+}
+
 /// An operation: a row of the table, or an op registered by the user.
 pub struct Op {
     /// fxc's canonical name.
@@ -211,6 +222,18 @@ impl PartialEq for Op {
 }
 
 impl Op {
+    /// The type of a call's result, by the row's rule. E0306 if a size is beyond 64 bits.
+    pub fn result_type(&self, call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+        let (ty, overflowed) = watch_overflow(|| (self.rule)(call, sizes));
+        match ty {
+            Ok(ty) if overflowed && has_unknown_size(&ty) => {
+                let title = format!("a size in the result of `{}` exceeds 64 bits", self.name);
+                Err(OpError::new(Code::E0306, title))
+            }
+            ty => ty,
+        }
+    }
+
     /// A row with this schema, type rule and meaning. The methods below add the rest: description, spellings and so on.
     pub fn new(declared: impl Into<RowDeclaration>, rule: TypeRule, meaning: Meaning) -> Op {
         let RowDeclaration { name, schema } = declared.into();

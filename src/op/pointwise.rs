@@ -247,7 +247,7 @@ mod tests {
         let (bools, floats) = (of(DType::B8), of(DType::F32));
         let result = |op: OpId, args: &[&Type]| {
             let call = call_of(op.op(), args.iter().map(|&v| v.clone()).collect());
-            (call.op.rule)(&call, &mut Sizes::default()).map_err(|e| e.title)
+            call.op.result_type(&call, &mut Sizes::default()).map_err(|e| e.title)
         };
         for (op, args, kernel) in [
             (OpId::Ldexp, vec![&floats, &bools], "ldexp_cpu_exp"),

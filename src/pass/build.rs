@@ -225,7 +225,9 @@ impl Build for GraphBuilder<'_> {
         {
             return f(self, &call);
         }
-        let ty = (call.op.rule)(&call.map(|t| t.ty.clone()), &mut Sizes::default())?;
+        let ty = call
+            .op
+            .result_type(&call.map(|t| t.ty.clone()), &mut Sizes::default())?;
         if ty.leaves().is_empty() && ty != Val::Unknown {
             return Ok(ty.map(|_| unreachable!("no leaves")));
         }

@@ -29,6 +29,8 @@ pub use pipeline::normalize::normalize;
 pub use pipeline::simplify;
 pub use verify::verify_canonical;
 
+use crate::budget;
+use crate::diag::limits::{check_time, too_many_nodes};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self, Op};
@@ -211,9 +213,13 @@ pub fn run_pass(p: &Pass, module: &mut GraphModule, options: &PassOptions) -> Re
         options,
         remarks: vec![],
     };
+    check_time()?;
     let before = node_count(module);
     let start = Instant::now();
     let changed = (p.run)(module, &mut cx)?;
+    if node_count(module) > budget::max_nodes() {
+        return Err(too_many_nodes(&format!("the pass `{}` creates", p.name)).into());
+    }
     let time = start.elapsed();
     if options.verify_each {
         verify(p.name, module)?;

@@ -40,6 +40,8 @@ pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
 pub use view::is_same_value;
 
+use crate::budget;
+use crate::diag::limits::{check_time, too_many_nodes};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, Loc, NodeId};
 use crate::source::Span;
@@ -264,7 +266,11 @@ impl GraphRewriter<'_> {
     fn sweep(&mut self, graph: &mut Graph) -> Result<bool, Diagnostic> {
         let before: usize = self.fired.iter().sum();
         for n in graph.ids() {
+            check_time()?;
             while graph.is_live(n) && self.apply_at(graph, n)? {}
+            if graph.len() > budget::max_nodes() {
+                return Err(too_many_nodes(&format!("rewriting `{}` creates", self.name)));
+            }
         }
         Ok(self.fired.iter().sum::<usize>() > before)
     }

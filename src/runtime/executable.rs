@@ -7,6 +7,7 @@ use super::results::{kept_results, result_leaves, result_memory};
 use super::shared;
 use super::tables::Tables;
 use crate::code::{CompileKernels, CompiledKernels};
+use crate::diag::limits::check_time;
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
@@ -237,11 +238,14 @@ impl Executable {
     pub(super) fn run_steps<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
         self.bind_buffers(inputs);
+        // The body of an endless loop may have no steps.
+        check_time()?;
         for i in 0..self.actions.len() {
             // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged.
             if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
+            check_time()?;
             let start = self.times.is_some().then(Instant::now);
             self.run_step(i)?;
             if let (Some(start), Some(times)) = (start, &mut self.times) {

@@ -2,6 +2,7 @@
 
 use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError, cancelled};
 use crate::code::CompiledKernels;
+use crate::diag::limits::check_time;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::math::contract::{
@@ -116,7 +117,7 @@ pub(super) fn plan_actions(
         let step = &program.steps[i];
         let done = match options.cancel.is_cancelled() {
             true => Err(Box::new(cancelled())),
-            false => planner.plan_action(i),
+            false => check_time().map_err(Box::new).and_then(|()| planner.plan_action(i)),
         };
         if let Ok(mut place) = planned[i].lock() {
             *place = Some(done);

@@ -2,6 +2,9 @@
 
 use super::ast::Comment;
 use super::token::{Extras, Token, too_large};
+use crate::budget;
+use crate::diag::limits::too_many_nodes;
+use crate::diag::words::escape_piece;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use logos::Logos;
@@ -29,8 +32,18 @@ pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
     let mut lexer = Token::lexer_with_extras(text, extras);
     let mut out = Lexed::default();
     let mut unknown: Vec<Span> = vec![];
+    let (mut nodes, most) = (0, budget::max_nodes());
     while let Some(token) = lexer.next() {
         let range = lexer.span();
+        nodes += usize::from(token == Ok(Token::Assign) && matches!(out.tokens.last(), Some((_, Token::Node(_), _))));
+        if nodes > most {
+            let d = too_many_nodes("the file has")
+                .at(Span::new(file, range.start, range.end), "the first beyond the limit");
+            return Lexed {
+                errors: vec![d],
+                ..Lexed::default()
+            };
+        }
         match token {
             Ok(Token::IntDots(v)) => {
                 out.tokens.push((range.start, Token::Int(v), range.end - 2));
@@ -72,7 +85,7 @@ fn least_integer(file: FileId, out: &mut Lexed<'_>, range: std::ops::Range<usize
 
 fn unknown_text(text: &str, span: Span) -> Diagnostic {
     let piece = &text[span.range()];
-    let d = Diagnostic::new(Code::E0002, format!("unrecognised text `{}`", piece.escape_debug()))
+    let d = Diagnostic::new(Code::E0002, format!("unrecognised text `{}`", escape_piece(piece)))
         .at(span, "not valid in FXIR");
     match piece.chars().next() {
         Some('.') => d.help("quote a path that does not begin with a letter: `\"0.weight\"`"),

@@ -30,8 +30,7 @@ pub fn parse(sources: &Sources, file: FileId) -> (File, Diagnostics) {
 /// The result for a correct text therefore never depends on repairs.
 pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
     let (tree, cx) = as_meant(file, text, false);
-    let too_deep = cx.errors.iter().any(|d| d.code == Code::E0008);
-    if cx.errors.is_empty() || too_deep {
+    if cx.errors.is_empty() || exceeds_limits(&cx.errors) {
         return (tree, sorted_findings(cx));
     }
     let (mended, explained) = as_meant(file, text, true);
@@ -41,10 +40,15 @@ pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
     }
 }
 
+/// Whether the text nests too deeply or is too large. No repair helps.
+fn exceeds_limits(errors: &[Diagnostic]) -> bool {
+    errors.iter().any(|d| matches!(d.code, Code::E0008 | Code::E0114))
+}
+
 /// Reads the text unchanged or, if that gives fewer errors, with pasted surroundings removed.
 fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
     let (tree, cx) = read_checked(file, text, false, mend);
-    if cx.errors.is_empty() && !pasted::is_commented_program(text) {
+    if cx.errors.is_empty() && !pasted::is_commented_program(text) || exceeds_limits(&cx.errors) {
         return (tree, cx);
     }
     let clean = pasted::clean(text);

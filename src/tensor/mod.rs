@@ -11,6 +11,7 @@ mod element;
 pub mod files;
 mod float8;
 mod gather;
+mod heap;
 mod layout;
 mod mapped;
 #[cfg(feature = "ndarray")]
@@ -23,6 +24,7 @@ mod wide;
 
 pub use element::{Element, Scalar, cells_of, cells_of_mut};
 pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
+pub use heap::CountingAllocator;
 pub use layout::LayoutError;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
@@ -45,8 +47,9 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros. Panics if the size in bytes overflows, and aborts the program if the system does not have the
-    /// memory: check sizes that an input determines with [`byte_len`] and [`is_available`].
+    /// A tensor of zeros. Panics if the size in bytes overflows, and unwinds to
+    /// [`catch_refusal`](crate::budget::catch_refusal) if the memory is not allowed or not available: check sizes that an
+    /// input determines with [`byte_len`] and [`is_available`].
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let bytes = byte_len(dtype, shape).expect("the size in bytes fits");
         Tensor::from_storage(dtype, shape, Storage::Owned(AlignedBytes::zeroed(bytes)))

@@ -2,8 +2,9 @@
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};
+use crate::budget;
 use memmap2::{Mmap, MmapMut};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -23,10 +24,11 @@ const HUGE: usize = 2 << 20;
 /// Sizes below this are assumed to be available.
 const PROBED: usize = 1 << 30;
 
-/// Whether the system can allocate this much memory now. It is queried only for more than a GiB. Check sizes that
-/// depend on a file or the command line before allocating, because a failed allocation aborts the program.
+/// Whether this much memory may be allocated now: within the limits ([`budget`]), and granted by the system, which is
+/// asked only for more than a GiB. Check sizes that depend on a file or the command line before allocating, so that the
+/// error says what was too large: [`AlignedBytes::zeroed`] can only unwind.
 pub fn is_available(bytes: usize) -> bool {
-    bytes <= PROBED || MmapMut::map_anon(bytes).is_ok()
+    budget::allows_bytes(bytes) && (bytes <= PROBED || MmapMut::map_anon(bytes).is_ok())
 }
 
 /// Zero-initialised bytes aligned to [`ALIGN`].
@@ -52,18 +54,21 @@ unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
     fn alloc_layout(len: usize) -> Layout {
-        Layout::from_size_align(len.max(1), ALIGN).expect("the length fits the address space")
+        Layout::from_size_align(len.max(1), ALIGN).unwrap_or_else(|_| budget::refuse_bytes(len))
     }
 
-    /// `len` zeros.
+    /// `len` zeros. Unwinds to [`budget::catch_refusal`] if the memory is not allowed or not available.
     pub fn zeroed(len: usize) -> AlignedBytes {
         let layout = Self::alloc_layout(len);
+        if len >= PAGES && !budget::allows_bytes(len) {
+            budget::refuse_bytes(len);
+        }
         if let Some(b) = Self::in_pages(len) {
             return b;
         }
         // SAFETY: the layout's size is at least one.
         let ptr = unsafe { alloc_zeroed(layout) };
-        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
+        let ptr = NonNull::new(ptr).unwrap_or_else(|| budget::refuse_bytes(len));
         AlignedBytes { ptr, len, pages: None }
     }
 
@@ -86,6 +91,7 @@ impl AlignedBytes {
             let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
         }
         let ptr = NonNull::new(pages.get_mut(offset..offset + len)?.as_mut_ptr())?;
+        budget::add_held(len);
         Some(AlignedBytes {
             ptr,
             len,
@@ -141,7 +147,11 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.pages.is_some() {
+        if let Some(pages) = &self.pages {
+            // The allocator counts the memory that it manages, and pages of files are the system's.
+            if matches!(pages, Pages::Own(_)) {
+                budget::subtract_held(self.len);
+            }
             return;
         }
         // SAFETY: allocated in `zeroed` with the same layout.

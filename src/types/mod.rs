@@ -7,7 +7,7 @@ mod nested;
 pub mod pyrepr;
 mod val;
 
-pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims};
+pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims, watch_overflow};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
 pub(crate) use nested::nested;
 pub use val::{ScalarKind, TensorType, Val, write_complex, write_float, write_str};

@@ -4,9 +4,9 @@ use crate::support::root;
 use std::path::{Path, PathBuf};
 
 /// The order. ARCHITECTURE.md explains it.
-const ORDER: [&str; 28] = [
-    "source", "target", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph", "import",
-    "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
+const ORDER: [&str; 29] = [
+    "budget", "source", "target", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph",
+    "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
     "artifact", "runner", "driver", "api", "cli",
 ];
 

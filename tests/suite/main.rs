@@ -16,6 +16,8 @@ mod islands;
 mod kernels;
 mod kinds;
 mod layers;
+#[cfg(target_os = "linux")]
+mod limits;
 mod mistakes;
 mod mutants;
 mod no_panic;

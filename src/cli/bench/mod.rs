@@ -7,6 +7,7 @@ mod sweep;
 use self::memory::MemoryReport;
 use crate::cli::cache::CacheArgs;
 use crate::cli::inputs::{InputArgs, bind_provided, with_random};
+use crate::cli::limits::parse_threads;
 use crate::cli::model::{ModelArgs, SizeList, parse_sizes};
 use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
@@ -36,7 +37,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) inputs: InputArgs,
     /// Number of threads to run on [default: all of the machine's]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = parse_threads)]
     pub(super) threads: usize,
     /// Measuring time in seconds, after 0.3 s of warm-up; there are at least five runs
     #[arg(long, default_value_t = 1.0)]

@@ -168,7 +168,7 @@ fn remove_temporary(path: &Path, age: Duration) {
 }
 
 /// Parses a size: `512MiB`, `2G`, `1000000`.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

@@ -15,7 +15,7 @@ mod load;
 mod model;
 mod store;
 
-pub use folder::CacheFile;
+pub use folder::{CacheFile, parse_size};
 pub(super) use model::CachedModel;
 pub use store::{PendingEntry, finish_cache_writes, write_in_background};
 

@@ -28,7 +28,7 @@ impl Tir {
             Meaning::Decompose(f) => f(self, &call),
             Meaning::Contract(f) => self.contract(f(&types)?, &ids),
             Meaning::Host => {
-                let ty = (call.op.rule)(&types, &mut Sizes::default())?;
+                let ty = call.op.result_type(&types, &mut Sizes::default())?;
                 ty.try_map(&mut |t| {
                     Err(OpError::refused(format!(
                         "`{}` returns a tensor {t} on the host",
@@ -90,7 +90,7 @@ impl Tir {
     }
 
     fn routine(&mut self, op: &'static Op, call: Call<ValueId>, types: &Call<TensorType>) -> OpResult<Val<Traced>> {
-        let ty = (op.rule)(types, &mut Sizes::default())?;
+        let ty = op.result_type(types, &mut Sizes::default())?;
         let index = self.calls.len();
         let mut results = vec![];
         let out = ty.try_map(&mut |t: &TensorType| {

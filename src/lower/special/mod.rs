@@ -177,7 +177,7 @@ fn spatial_dims(name: &str) -> usize {
 }
 
 fn push_pool(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, pool: Special) -> OpResult<Option<ValueId>> {
-    let out = (types.op.rule)(types, &mut Default::default())?;
+    let out = types.op.result_type(types, &mut Default::default())?;
     let shape = out.as_leaf().and_then(|t| t.fixed_shape());
     let dtype = tir.value(x).dtype;
     match shape {
@@ -284,7 +284,7 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
 fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, op: ScanOp) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
-    let out = (types.op.rule)(types, &mut Default::default())?;
+    let out = types.op.result_type(types, &mut Default::default())?;
     let Some(dtype) = out.as_leaf().map(|t| t.dtype) else {
         return Ok(None);
     };

@@ -107,7 +107,7 @@ impl Build for Placed {
             return Ok(result);
         }
         let types = call.types();
-        let ty = (call.op.rule)(&types, &mut Sizes::default())?;
+        let ty = call.op.result_type(&types, &mut Sizes::default())?;
         let layouts = &self.layouts;
         let layout_of = |i: usize| layouts[call.args[i].as_leaf()?.id as usize].clone();
         Ok(match &ty {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Runs a [`Meaning::Fill`](crate::op::Meaning::Fill) on this thread, with new memory for the results.
 pub fn fill_new(call: &Call<Tensor>, fill: FillFn) -> OpResult<Val<Tensor>> {
-    let ty = (call.op.rule)(&call.types(), &mut Sizes::default())?;
+    let ty = call.op.result_type(&call.types(), &mut Sizes::default())?;
     let many = matches!(ty, Val::Tuple(_));
     let fresh = |t: &TensorType| {
         let shape = t.fixed_shape();

@@ -5,7 +5,9 @@
 //!
 #![doc = include_str!("../examples/inline.md")]
 
+use crate::budget;
 use crate::control::Control;
+use crate::diag::limits::too_many_nodes;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{CONVERSIONS, GATHERED, InferOptions, expand_wrappers, graph_callee, graph_inputs, infer};
@@ -15,9 +17,6 @@ use crate::pass::build::replace_with_value;
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// The maximal number of nodes of a graph.
-const MAX_NODES: usize = 4_000_000;
 
 /// The maximal number of copies of graphs called by name.
 const MAX_COPIES: usize = 4096;
@@ -30,7 +29,9 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
         changed += 1;
     }
     changed += take_known_branches(module);
-    for name in callees_first(module)? {
+    let order = callees_first(module)?;
+    check_expanded_nodes(module, &order)?;
+    for name in order {
         let mut graph = std::mem::take(&mut module.graphs[&name]);
         let result = inline_all(module, &name, &mut graph);
         module.graphs[&name] = graph;
@@ -132,6 +133,9 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     let Some(entry) = module.entry_name().cloned() else {
         return Ok(0);
     };
+    if separate_nodes(module, &entry, &mut HashMap::new(), 0) > budget::max_nodes() {
+        return Err(too_many_nodes("copying graphs for each use of their names creates"));
+    }
     let (mut work, mut used) = (vec![entry], HashSet::new());
     let (mut copies, mut copied) = (0, 0);
     while let Some(name) = work.pop() {
@@ -147,7 +151,9 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                     copies += 1;
                     unique = copy_of(module, &g, copies)?;
                     copied += module.graphs[&unique].len();
-                    check_copied_nodes(copied, &g)?;
+                    if copied > budget::max_nodes() {
+                        return Err(too_many_nodes(&format!("copying `{g}` for each use creates")));
+                    }
                     used.insert(unique.clone());
                 }
                 renamed.push(unique.clone());
@@ -161,12 +167,25 @@ fn separate_uses(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     Ok(copies)
 }
 
-fn check_copied_nodes(copied: usize, name: &str) -> Result<(), Diagnostic> {
-    if copied <= MAX_NODES {
-        return Ok(());
+/// The number of nodes of a graph and of the graphs that it names, each counted as often as it is named. Not counted are graphs that name
+/// themselves and those that are nested very deeply, which [`MAX_COPIES`] bounds.
+fn separate_nodes(module: &GraphModule, name: &Arc<str>, known: &mut HashMap<Arc<str>, usize>, depth: usize) -> usize {
+    if let Some(&nodes) = known.get(name) {
+        return nodes;
     }
-    let title = format!("copying `{name}` for each use creates more than {MAX_NODES} nodes");
-    Err(Diagnostic::new(Code::E0601, title))
+    let Some(graph) = module.graphs.get(name).filter(|_| depth < 256) else {
+        return 0;
+    };
+    known.insert(name.clone(), 0);
+    let mut named = vec![];
+    for n in graph.iter() {
+        let args = graph[n].args().iter().chain(graph[n].kwargs().iter().map(|(_, v)| v));
+        args.for_each(|a| graph_names(a, &mut named));
+    }
+    let inner = named.iter().map(|g| separate_nodes(module, g, known, depth + 1));
+    let nodes = inner.fold(graph.len(), usize::saturating_add);
+    known.insert(name.clone(), nodes);
+    nodes
 }
 
 /// Replaces the names of graphs in the arguments of node `n`, in order.
@@ -271,14 +290,28 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
     Ok(order)
 }
 
+/// Returns an error if a graph has too many nodes once the calls in it are inlined. `order` has callees first.
+fn check_expanded_nodes(module: &GraphModule, order: &[Arc<str>]) -> Result<(), Diagnostic> {
+    let mut expanded: HashMap<&str, usize> = HashMap::new();
+    for name in order {
+        let graph = &module.graphs[name];
+        let mut nodes = graph.len();
+        for (n, callee, _) in graph_calls(module, name, graph) {
+            nodes = nodes.saturating_add(expanded.get(&*callee).copied().unwrap_or(0));
+            if nodes > budget::max_nodes() {
+                let d = too_many_nodes(&format!("inlining `{callee}` creates"));
+                return Err(d.at_opt(graph[n].meta.span, ""));
+            }
+        }
+        expanded.insert(name, nodes);
+    }
+    Ok(())
+}
+
 fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usize, Diagnostic> {
     let calls = graph_calls(module, name, graph);
     for (n, callee, skip) in &calls {
         let body = &module.graphs[callee];
-        if graph.len().saturating_add(body.len()) > MAX_NODES {
-            let title = format!("inlining `{callee}` creates a graph with more than {MAX_NODES} nodes");
-            return Err(Diagnostic::new(Code::E0601, title).at_opt(graph[*n].meta.span, ""));
-        }
         inline_one(graph, *n, *skip, body).map_err(|e| {
             Diagnostic::new(Code::E0203, format!("invalid arguments for the graph `{callee}`: {e}"))
                 .at_opt(graph[*n].meta.span, "")

@@ -2,6 +2,7 @@
 
 use super::regions::{PythonRegion, outside_strings};
 use super::token::Token;
+use crate::diag::words::escape_piece;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use logos::Logos;
@@ -98,7 +99,7 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
                 out.tokens.push((from, t, to));
             }
             Err(()) => {
-                let piece = lexer.slice().escape_debug();
+                let piece = escape_piece(lexer.slice());
                 let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{piece}`"));
                 let d = d.at(Span::new(file, from, to), "this does not occur in torch's output");
                 out.errors.push(d.help("paste torch's output unmodified"));

@@ -32,11 +32,11 @@ enum ArrayPlace {
 }
 
 /// A mapped zip archive. Clones share its directory.
-pub(super) type MappedArchive = ZipArchive<Cursor<Bytes>>;
+pub type MappedArchive = ZipArchive<Cursor<Bytes>>;
 
 /// A mapped file in the form that the archive's reader takes.
 #[derive(Clone)]
-pub(super) struct Bytes(pub Arc<Mmap>);
+pub struct Bytes(pub Arc<Mmap>);
 
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {

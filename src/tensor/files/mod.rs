@@ -5,6 +5,7 @@
 //! wrong. [`open`] only reads headers, so that they can be checked before memory is allocated for the data.
 
 mod array;
+mod json;
 mod kind;
 mod npy;
 mod npz;
@@ -13,9 +14,10 @@ mod safetensors;
 mod tests;
 mod zipped;
 
-pub use array::Array;
+pub use array::{Array, Bytes, MappedArchive};
+pub use json::parse_json;
 pub use kind::{FileKind, FileRole, HEAD, Pickled};
-pub use zipped::open_zip;
+pub use zipped::{EntrySizes, open_zip};
 
 use super::mapped::{MapError, map_file};
 use super::{ALIGN, Tensor, byte_len};
@@ -139,6 +141,8 @@ pub enum Problem {
     },
     /// The header's text does not conform to the format: how.
     Header(String),
+    /// The shape has too many dimensions: how many.
+    Rank(usize),
     /// The shape's size in bytes overflows.
     TooLarge(Vec<u64>),
     /// The file reserves the wrong number of bytes for a tensor's shape and element type.
@@ -190,6 +194,7 @@ impl fmt::Display for Problem {
                 )
             }
             Problem::Header(what) => write!(f, "malformed header: {what}"),
+            Problem::Rank(n) => write!(f, "the shape has {n} dimensions; tensors have at most {MAX_RANK}"),
             Problem::TooLarge(shape) => write!(f, "the size of shape {shape:?} in bytes overflows"),
             Problem::Length { need, have } => {
                 write!(
@@ -264,8 +269,14 @@ fn parse_contents(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     }
 }
 
+/// The maximal number of dimensions of a tensor in a file, as in torch.
+pub const MAX_RANK: usize = 64;
+
 /// The shape as `usize`, and its size in bytes.
 fn checked_sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
+    if shape.len() > MAX_RANK {
+        return Err(Problem::Rank(shape.len()));
+    }
     let too_large = || Problem::TooLarge(shape.to_vec());
     let dims: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
     let dims = dims.ok_or_else(too_large)?;

@@ -1,7 +1,7 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files. An array has the name of its file without the extension.
 
 use super::array::{Array, Bytes, MappedArchive};
-use super::{Contents, FileKind, FileProblem, HEAD, Problem, npy, open_zip, whole_file};
+use super::{Contents, EntrySizes, FileKind, FileProblem, HEAD, Problem, npy, open_zip, whole_file};
 use crate::tensor::Tensor;
 use memmap2::Mmap;
 use std::fs::File;
@@ -21,8 +21,11 @@ pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
         return Err(whole_file(Problem::Kind(kind)));
     }
     let mut file = Contents::default();
+    let mut sizes = EntrySizes::new(map.len());
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i).map_err(|e| whole_file(zip(e)))?;
+        let overlap = |why: &str| whole_file(Problem::Zip(why.into()));
+        sizes.add(entry.compressed_size()).map_err(overlap)?;
         let path = entry.name().map_err(|e| whole_file(zip(e)))?.into_owned();
         let name = path.strip_suffix(".npy").unwrap_or(&path).to_owned();
         let at = |p: Problem| (Some(name.clone()), p);

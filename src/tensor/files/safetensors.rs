@@ -4,7 +4,7 @@
 //! This reads the format itself rather than through the `safetensors` crate, because errors must name the tensor and
 //! the numbers. The crate writes it.
 
-use super::{Array, Contents, FileProblem, Problem, checked_sizes, whole_file};
+use super::{Array, Contents, FileProblem, Problem, checked_sizes, parse_json, whole_file};
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::Mmap;
@@ -60,7 +60,7 @@ pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
     let data = 8 + says as usize;
     let header = |what: String| whole_file(Problem::Header(what));
     let text = std::str::from_utf8(&map[8..data]).map_err(|e| header(format!("it is not UTF-8: {e}")))?;
-    let object: Map<String, Value> = serde_json::from_str(text).map_err(|e| header(e.to_string()))?;
+    let object: Map<String, Value> = parse_json(text.as_bytes()).map_err(|e| header(e.to_string()))?;
     let mut infos = vec![];
     for (name, value) in object.iter().filter(|(name, _)| *name != "__metadata__") {
         infos.push(parse_info(name, value).map_err(|what| (Some(name.clone()), Problem::Header(what)))?);

@@ -18,6 +18,25 @@ pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
     ZipArchive::with_config(config, Cursor::new(bytes))
 }
 
+/// The sizes of an archive's entries. Entries that share bytes could unpack a small file to any size.
+pub struct EntrySizes {
+    /// The bytes of the file that no entry has.
+    left: u64,
+}
+
+impl EntrySizes {
+    /// No entries of a file of `len` bytes.
+    pub fn new(len: usize) -> EntrySizes {
+        EntrySizes { left: len as u64 }
+    }
+
+    /// Adds an entry of `size` bytes in the file. Returns an error if the entries are larger than the file.
+    pub fn add(&mut self, size: u64) -> Result<(), &'static str> {
+        self.left = self.left.checked_sub(size).ok_or("its entries overlap")?;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -190,7 +190,7 @@ impl SizeExpr {
             Some(Some(SizeValue::Float(x))) => SizeExpr::float(x),
             // Either an error, or beyond 64 bits.
             Some(None) => SizeExpr::Int(Dim::Unknown),
-            None => SizeExpr::Call(f, args.into()),
+            None => SizeExpr::Call(f, args.into()).bounded(),
         }
     }
 

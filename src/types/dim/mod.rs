@@ -6,11 +6,13 @@
 //! as far as the normal form does.
 
 mod atom;
+mod bounds;
 mod expr;
 mod fixed;
 mod functions;
 mod print;
 
+pub use bounds::watch_overflow;
 pub use expr::SizeExpr;
 pub(super) use expr::SizeValue;
 pub use functions::SizeFn;
@@ -83,10 +85,11 @@ impl Dim {
     }
 
     fn from_atom(a: Atom) -> Dim {
-        Dim::Poly(Arc::new([DimTerm {
+        let term = DimTerm {
             factors: vec![a],
             coef: 1,
-        }]))
+        };
+        Dim::Poly(Arc::new([term])).bounded()
     }
 
     fn to_terms(&self) -> Terms {
@@ -102,19 +105,17 @@ impl Dim {
         match terms.len() {
             0 => Dim::Const(0),
             1 if terms.contains_key(&vec![]) => Dim::Const(terms[&vec![]]),
-            _ => Dim::Poly(
-                terms
-                    .into_iter()
-                    .map(|(factors, coef)| DimTerm { factors, coef })
-                    .collect(),
-            ),
+            _ => {
+                let terms = terms.into_iter();
+                Dim::Poly(terms.map(|(factors, coef)| DimTerm { factors, coef }).collect()).bounded()
+            }
         }
     }
 
-    /// `self + other`; unknown on overflow.
+    /// `self + other`; unknown on overflow ([`watch_overflow`]), or if the expression is too large.
     pub fn add(&self, other: &Dim) -> Dim {
         match (self, other) {
-            (Dim::Const(a), Dim::Const(b)) => a.checked_add(*b).map_or(Dim::Unknown, Dim::Const),
+            (Dim::Const(a), Dim::Const(b)) => a.checked_add(*b).map_or_else(bounds::overflowed, Dim::Const),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => {
                 let mut t = self.to_terms();
@@ -143,7 +144,7 @@ impl Dim {
     /// `self * other`; unknown on overflow, or if the product has too many terms.
     pub fn mul(&self, other: &Dim) -> Dim {
         match (self, other) {
-            (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or(Dim::Unknown, Dim::Const),
+            (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or_else(bounds::overflowed, Dim::Const),
             (Dim::Const(0), _) | (_, Dim::Const(0)) => Dim::Const(0),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => multiply_terms(&self.to_terms(), &other.to_terms()).map_or(Dim::Unknown, Dim::from_terms),

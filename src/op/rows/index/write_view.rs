@@ -84,7 +84,7 @@ fn view_call(c: &Call<TensorType>) -> OpResult<Call<TensorType>> {
 fn write_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let x = c.leaf("self")?;
     let call = view_call(c)?;
-    let part = (call.op.rule)(&call, sizes)?;
+    let part = call.op.result_type(&call, sizes)?;
     let part = part.as_leaf().and_then(|t| t.shape.clone()).unwrap_or_default();
     let have = c.shaped("src")?.1;
     let text = || {

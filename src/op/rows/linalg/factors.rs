@@ -182,7 +182,7 @@ fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
 
 /// Packs several results into tensors of the types that the op's rule computes.
 pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
-    let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
+    let ty = c.op.result_type(&c.types(), &mut Sizes::default())?;
     let mut out = vec![];
     for (t, v) in ty.leaves().into_iter().zip(values) {
         let shape = t

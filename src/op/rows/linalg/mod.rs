@@ -285,7 +285,7 @@ pub(in crate::op::rows) fn solve_batch(
     left: bool,
     solve: &dyn Fn(usize, Matrix, Matrix) -> OpResult<Matrix>,
 ) -> OpResult<Tensor> {
-    let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Sizes::default())?;
+    let ty = c.op.result_type(&c.map(Tensor::ty), &mut Sizes::default())?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
     let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))?;
     let (ma, mb) = (tensor_to_matrices(a), tensor_to_matrices(b));

@@ -60,7 +60,7 @@ fn kernel_name(op: &str) -> &'static str {
 
 /// The dtype, the sizes and the number of elements of the call's result.
 pub(in crate::op::rows) fn result_spec(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
-    let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
+    let ty = c.op.result_type(&c.map(Tensor::ty), &mut Default::default())?;
     let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
     let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are unknown", c.op.name)))?;
     let bytes = byte_len(dtype, &shape).ok_or_else(|| OpError::shape("the result's size in bytes overflows"))?;

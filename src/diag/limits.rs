@@ -1,0 +1,42 @@
+//! The diagnostics of work that exceeds its limits.
+
+use super::{Code, Diagnostic};
+use crate::budget::{self, RefusedBytes};
+
+/// The time limit has passed.
+pub(crate) fn out_of_time() -> Diagnostic {
+    Diagnostic::new(Code::E0513, "the work takes longer than the time limit")
+        .help("raise the limit: `--max-time SECONDS`")
+}
+
+/// A model, or a value in it, has too many nodes or items. `what` is a sentence without its end: "inlining `g` creates".
+pub(crate) fn too_many_nodes(what: &str) -> Diagnostic {
+    let title = format!("{what} more than {} nodes and items of values", budget::max_nodes());
+    Diagnostic::new(Code::E0114, title)
+        .help("raise the limit, if the model is meant to be so large: `--max-nodes NUMBER`")
+}
+
+/// An allocation exceeds the limit, or what the system has.
+pub(crate) fn out_of_memory(refused: RefusedBytes) -> Diagnostic {
+    let title = format!("an allocation of {} bytes exceeds the available memory", refused.0);
+    Diagnostic::new(Code::E0509, title).note(memory_note())
+}
+
+/// The memory that is held and allowed, for a note.
+pub(crate) fn memory_note() -> String {
+    match budget::memory_limit() {
+        usize::MAX => format!("fxc holds {} bytes", budget::held()),
+        limit => format!(
+            "fxc holds {} bytes and may hold {limit} (`--max-memory`)",
+            budget::held()
+        ),
+    }
+}
+
+/// An error if the time is over.
+pub(crate) fn check_time() -> Result<(), Diagnostic> {
+    match budget::is_late() {
+        true => Err(out_of_time()),
+        false => Ok(()),
+    }
+}

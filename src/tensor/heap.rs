@@ -1,0 +1,95 @@
+//! An allocator that counts.
+
+use crate::budget;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The system's allocator, which counts the memory that the program holds and ends the program with a message when it may not hold more: see
+/// [`CountingAllocator::on_exhaustion`]. Programs install it with `#[global_allocator]`.
+pub struct CountingAllocator;
+
+/// Threads report to the shared counter when they have allocated or freed this much, so that they do not contend for it.
+const BATCH: isize = 256 << 10;
+
+thread_local! {
+    /// What the thread has allocated and not reported. It needs no destructor, so it may be used at any time.
+    static UNREPORTED: Cell<isize> = const { Cell::new(0) };
+}
+
+type ExhaustionHandler = fn(usize) -> !;
+
+static HANDLER: OnceLock<ExhaustionHandler> = OnceLock::new();
+
+/// Whether the handler runs, which may allocate a little.
+static EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
+impl CountingAllocator {
+    /// Sets what happens once the program may not hold more memory, or the system has no more: `handler` ends the program. Its argument
+    /// is the size of the allocation. Without a handler, allocations are only counted.
+    pub fn on_exhaustion(handler: ExhaustionHandler) {
+        let _ = HANDLER.set(handler);
+    }
+
+    fn count(change: isize) {
+        let sum = UNREPORTED.get() + change;
+        if sum.abs() < BATCH {
+            UNREPORTED.set(sum);
+            return;
+        }
+        UNREPORTED.set(0);
+        if sum < 0 {
+            budget::subtract_held(sum.unsigned_abs());
+            return;
+        }
+        let held = budget::add_held(sum.unsigned_abs()) as isize;
+        if held > 0 && held as usize > budget::max_held() {
+            Self::end_program(sum.unsigned_abs());
+        }
+    }
+
+    /// Calls the handler, once, unless there is none.
+    fn end_program(bytes: usize) {
+        if let Some(handler) = HANDLER.get()
+            && !EXHAUSTED.swap(true, Relaxed)
+        {
+            handler(bytes);
+        }
+    }
+
+    fn checked(ptr: *mut u8, bytes: usize) -> *mut u8 {
+        if ptr.is_null() {
+            Self::end_program(bytes);
+        }
+        ptr
+    }
+}
+
+// SAFETY: all memory comes from the system's allocator, with the caller's layouts. The counters allocate nothing. The handler ends the
+// program and never unwinds.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout.size() as isize);
+        // SAFETY: the caller's guarantees are those that the system's allocator demands.
+        Self::checked(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout.size() as isize);
+        // SAFETY: as for `alloc`.
+        Self::checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        Self::count(-(layout.size() as isize));
+        // SAFETY: as for `alloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Self::count(size as isize - layout.size() as isize);
+        // SAFETY: as for `alloc`.
+        Self::checked(unsafe { System.realloc(ptr, layout, size) }, size)
+    }
+}
