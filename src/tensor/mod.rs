@@ -12,6 +12,7 @@ pub mod files;
 mod float8;
 mod gather;
 mod layout;
+mod lost;
 mod mapped;
 #[cfg(feature = "ndarray")]
 mod nd;
@@ -24,6 +25,7 @@ mod wide;
 pub use element::{Element, Scalar, cells_of, cells_of_mut};
 pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
 pub use layout::LayoutError;
+pub use lost::explain_lost_files;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;
