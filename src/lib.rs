@@ -81,6 +81,7 @@ mod control;
 pub mod diag;
 #[cfg(feature = "compiler")]
 mod driver;
+mod fs;
 #[cfg(feature = "compiler")]
 pub mod graph;
 #[cfg(feature = "compiler")]

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn fxc_model_open(path: *const c_char, out: *mut *mut fxc_
 }
 
 /// Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
-/// `fxc_options_set_cache` apply.
+/// `fxc_options_set_cache` apply, and `fxc_options_allow_path`.
 ///
 /// # Safety
 /// `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
@@ -166,6 +166,32 @@ pub unsafe extern "C" fn fxc_model_from_text(text: *const c_char, len: usize, ou
         let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("the text is not UTF-8".into()))?;
         // SAFETY: guaranteed by the caller.
         unsafe { give(out, Model::from_text(text)?.into()) }
+    })
+}
+
+/// Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` applies.
+///
+/// # Safety
+/// `text` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for
+/// writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_from_text_with(
+    text: *const c_char,
+    len: usize,
+    options: *const fxc_options,
+    out: *mut *mut fxc_model,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let (bytes, options) = unsafe {
+            (
+                borrow_slice(text.cast::<u8>(), len, "the text")?,
+                options_or_default(options),
+            )
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("the text is not UTF-8".into()))?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(out, Model::from_text_with(text, &options)?.into()) }
     })
 }
 

@@ -146,6 +146,21 @@ pub unsafe extern "C" fn fxc_options_set_allow_code(options: *mut fxc_options, a
     unsafe { change(options, |o| o.allow_code(allowed)) }
 }
 
+/// Accepts weights files in this folder that the text of a model names, in `fxc_model_open_with` and
+/// `fxc_model_from_text_with`. Otherwise they must be in the folder of the text (E0410).
+///
+/// # Safety
+/// `options` are options that no other thread uses during the call; `folder` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_options_allow_path(options: *mut fxc_options, folder: *const c_char) -> fxc_status {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let (options, folder) = unsafe { (borrow_mut(options, "the options")?, borrow_text(folder, "the folder")?) };
+        options.0 = std::mem::take(&mut options.0).allow_path(folder);
+        Ok(())
+    })
+}
+
 /// Sets whether a compiled model without usable code for the inputs or the machine is compiled again (true, the
 /// default) or is an error.
 ///

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from . import _fxc, _html
@@ -142,6 +143,7 @@ def load(
     targets: list[str] | None = None,
     cache: bool = True,
     allow_code: bool = True,
+    allow_paths: Sequence[str | os.PathLike[str]] | None = None,
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model: a torch.export archive (`.pt2`), FXIR, or a graph printed by torch.
@@ -153,11 +155,12 @@ def load(
     at: sizes to compile for before the first call, by name: `{"N": [1, 8]}`. Names of one size are separated by commas.
     targets: processors to compile for (`["x86-64-v3", "x86-64-v4"]`): `save` writes code for each. By default the machine's.
     allow_code: whether to accept compiled models (`.fxc`), which are programs. Use False for paths that others choose.
+    allow_paths: folders, besides that of `path`, in which a weights file may be that the text of a model names (E0410).
     cache: keeps the code in the user's cache and takes it from there (docs/artifacts.md); the environment's FXC_CACHE=off turns it off.
     lazy: compiles in the first call, for graphs that are edited first.
     """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims, "at": at, "targets": targets}
-    options |= {"cache": cache, "allow_code": allow_code}
+    options |= {"cache": cache, "allow_code": allow_code, "allow_paths": allow_paths}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 
@@ -172,8 +175,13 @@ def loads(
     exact: bool = False,
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
+    allow_paths: Sequence[str | os.PathLike[str]] | None = None,
     lazy: bool = False,
 ) -> Model:
-    """Reads and compiles a model from a text: FXIR, or a graph printed by torch. The options are those of `load`."""
+    """Reads and compiles a model from a text: FXIR, or a graph printed by torch. The options are those of `load`.
+
+    allow_paths: folders, besides the working directory, in which a weights file may be that the text names (E0410).
+    """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
+    options |= {"allow_paths": allow_paths}
     return _made(Model(text, text=True, **options), options, lazy)

@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) targets: Vec<Target>,
     /// Whether compiled models are refused.
     pub(crate) no_code: bool,
+    /// Folders in which weights files may be that a text names.
+    pub(crate) allowed: Vec<PathBuf>,
 }
 
 impl Settings {
@@ -59,6 +61,7 @@ impl Settings {
                 "at" => settings.at = value.extract::<Option<_>>()?.unwrap_or_default(),
                 "targets" => settings.targets = read_targets(&value)?,
                 "allow_code" => settings.no_code = !value.extract::<bool>()?,
+                "allow_paths" => settings.allowed = value.extract::<Option<_>>()?.unwrap_or_default(),
                 "cache" => settings.cache = value.extract()?,
                 "dims" => settings.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
                 other => {
@@ -252,10 +255,12 @@ impl CompiledModel {
         }
         let source: PathBuf = source.extract()?;
         let _watch = Watch::start(py, "reading the model")?;
-        let caching = Options::new().cache(settings.cache).allow_code(!settings.no_code);
+        let reading = Options::new().cache(settings.cache).allow_code(!settings.no_code);
+        let folders = settings.allowed.iter();
+        let reading = folders.fold(reading, |o, folder| o.allow_path(folder));
         let read = detached(py, || match text {
-            true => Model::from_text(&source.to_string_lossy()),
-            false => Model::open_with(&source, &caching),
+            true => Model::from_text_with(&source.to_string_lossy(), &reading),
+            false => Model::open_with(&source, &reading),
         })?;
         let model = read.map_err(|e| errors::raise(py, &e))?;
         let path = (!text && keep_path).then_some(source);

@@ -53,6 +53,7 @@ impl Model {
             Model::load_with(|session| {
                 session.cache = options.cache.clone();
                 session.no_code = options.no_code;
+                session.allowed = options.allowed.clone();
                 session.load_to_run(&path.to_string_lossy())
             })
         })
@@ -60,7 +61,15 @@ impl Model {
 
     /// Reads a text: FXIR, or a graph printed by torch. The path of its weights file is relative to the working directory.
     pub fn from_text(text: &str) -> Result<Model, Error> {
-        Model::load_with(|session| session.load_text("<text>", text))
+        Model::from_text_with(text, &Options::new())
+    }
+
+    /// [`Model::from_text`] for a model that will be compiled with these options.
+    pub fn from_text_with(text: &str, options: &Options) -> Result<Model, Error> {
+        Model::load_with(|session| {
+            session.allowed = options.allowed.clone();
+            session.load_text("<text>", text)
+        })
     }
 
     fn load_with(

@@ -11,6 +11,7 @@ use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
 use crate::source::Sources;
 use crate::target::Target;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub struct Options {
     pub(super) code_only: bool,
     pub(super) no_code: bool,
     pub(super) limits: Limits,
+    pub(super) allowed: Vec<PathBuf>,
 }
 
 impl Options {
@@ -93,6 +95,14 @@ impl Options {
     /// `true` is the default. Programs should not accept them if others can choose which files they open.
     pub fn allow_code(mut self, allowed: bool) -> Options {
         self.no_code = !allowed;
+        self
+    }
+
+    /// Accepts weights files in this folder that the text of a model names, in [`Model::open_with`](super::Model::open_with) and
+    /// [`Model::from_text_with`](super::Model::from_text_with). Otherwise they must be in the folder of the text, or in the
+    /// working directory for a text that is not in a file (E0410).
+    pub fn allow_path(mut self, folder: impl Into<PathBuf>) -> Options {
+        self.allowed.push(folder.into());
         self
     }
 

@@ -13,12 +13,12 @@
 use super::crc::{Crc, crc_of};
 use super::damaged;
 use crate::diag::{Code, Diagnostic};
+use crate::fs::OutputFile;
 use crate::tensor::{COMPILED_MAGIC, map_file};
 use memmap2::Mmap;
-use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The format version that is written. Readers accept this version and earlier ones.
@@ -249,35 +249,25 @@ fn read_entry(e: &[u8], len: usize) -> Option<Option<Section>> {
     }))
 }
 
-/// Writes to a temporary file, which is renamed to the target when it is complete.
+/// Writes a file section by section.
 pub(crate) struct ContainerWriter {
-    target: PathBuf,
-    beside: PathBuf,
-    file: BufWriter<File>,
+    file: OutputFile,
     at: u64,
     sections: Vec<(SectionKind, u32, Range<u64>, u32)>,
     /// The section being written: its kind, part, start offset and checksum so far.
     open: Option<(SectionKind, u32, u64, Crc)>,
-    done: bool,
 }
 
 impl ContainerWriter {
-    /// Creates a file that will be renamed to `path`.
+    /// Begins a file that will be at `path` when it is finished.
     pub(crate) fn create(path: &Path) -> std::io::Result<ContainerWriter> {
-        // Write through a symbolic link instead of replacing it.
-        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = target.with_file_name(format!(".{name}.{}.tmp", unique_suffix()));
-        let mut file = BufWriter::with_capacity(1 << 20, File::create_new(&temporary)?);
+        let mut file = OutputFile::create(path)?;
         file.write_all(&[0; HEADER])?;
         Ok(ContainerWriter {
-            target,
-            beside: temporary,
             file,
             at: HEADER as u64,
             sections: vec![],
             open: None,
-            done: false,
         })
     }
 
@@ -329,18 +319,22 @@ impl ContainerWriter {
         }
     }
 
-    /// [`ContainerWriter::finish`] for a file whose code runs without further checks: it is synced to disk before it
-    /// is renamed, so that a power failure cannot leave a file with holes.
-    pub(crate) fn finish_on_disk(self) -> std::io::Result<u64> {
-        self.finish_with(File::sync_data)
+    /// [`ContainerWriter::finish`] for a file whose code runs without further checks: it is on disk before it appears.
+    pub(crate) fn finish_on_disk(mut self) -> std::io::Result<u64> {
+        self.complete()?;
+        self.file.finish_on_disk()?;
+        Ok(self.at)
     }
 
-    /// Completes the file and renames it to its target. Returns its length.
-    pub(crate) fn finish(self) -> std::io::Result<u64> {
-        self.finish_with(|_| Ok(()))
+    /// Completes the file. Returns its length.
+    pub(crate) fn finish(mut self) -> std::io::Result<u64> {
+        self.complete()?;
+        self.file.finish()?;
+        Ok(self.at)
     }
 
-    fn finish_with(mut self, before_rename: impl FnOnce(&File) -> std::io::Result<()>) -> std::io::Result<u64> {
+    /// Writes the table and the header.
+    fn complete(&mut self) -> std::io::Result<()> {
         self.end();
         self.fill_to(8)?;
         let table: Vec<u8> = self.sections.iter().flat_map(table_entry).collect();
@@ -356,32 +350,8 @@ impl ContainerWriter {
         let crc = crc_of(&header[..HEADER - 4]);
         header[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(&header)?;
-        self.file.flush()?;
-        before_rename(self.file.get_ref())?;
-        if let Ok(old) = std::fs::metadata(&self.target) {
-            std::fs::set_permissions(&self.beside, old.permissions())?;
-        }
-        std::fs::rename(&self.beside, &self.target)?;
-        self.done = true;
-        Ok(self.at)
+        self.file.write_all(&header)
     }
-}
-
-impl Drop for ContainerWriter {
-    fn drop(&mut self) {
-        if !self.done {
-            // The incomplete file is useless.
-            let _ = std::fs::remove_file(&self.beside);
-        }
-    }
-}
-
-/// Makes the names of temporary files unique across processes and threads.
-fn unique_suffix() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn table_entry((kind, part, bytes, crc): &(SectionKind, u32, Range<u64>, u32)) -> [u8; ENTRY] {

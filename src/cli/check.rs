@@ -149,7 +149,7 @@ const ROUNDS: usize = 20;
 
 /// Applies the safe suggestions for a text. With `only_show`, prints them as a diff instead of writing.
 fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
-    if path == "-" {
+    if files::is_stream(path) {
         let d = Diagnostic::new(Code::E0702, "--fix cannot write to standard input");
         return Err(d.help("pass the file's name instead of `-`").into());
     }
@@ -160,7 +160,7 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     let Ok(text) = String::from_utf8(bytes) else {
         return Ok(());
     };
-    let mended = mend_text(path, &text);
+    let mended = mend_text(path, &text, &app.session.allowed);
     if mended == text {
         return Ok(());
     }
@@ -168,21 +168,21 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
         let changes = diff::patch_text(&text, &mended, 3);
         return output::write_stdout(format!("--- {path}\n+++ {path} (fixed)\n{changes}").as_bytes());
     }
-    files::replace(Path::new(path), mended.as_bytes())?;
+    files::write(Path::new(path), mended.as_bytes())?;
     app.show_progress(&format!("{path}: mended"));
     Ok(())
 }
 
 /// Applies the safe suggestions for the text, then those for the result, and so on. Drops a round that adds more errors
 /// than it fixes.
-fn mend_text(path: &str, text: &str) -> String {
+fn mend_text(path: &str, text: &str, allowed: &[PathBuf]) -> String {
     let mut text = text.to_string();
-    let mut findings = find_problems(path, &text);
+    let mut findings = find_problems(path, &text, allowed);
     for _ in 0..ROUNDS {
         let Some(next) = fix::apply_safe(&text, FileId(0), findings.iter()) else {
             break;
         };
-        let then = find_problems(path, &next);
+        let then = find_problems(path, &next, allowed);
         if count_errors(&then) > count_errors(&findings) {
             break;
         }
@@ -196,8 +196,9 @@ fn count_errors(findings: &Diagnostics) -> usize {
 }
 
 /// The findings for a text. It is the first file of its session, which the spans of suggestions refer to.
-fn find_problems(path: &str, text: &str) -> Diagnostics {
+fn find_problems(path: &str, text: &str, allowed: &[PathBuf]) -> Diagnostics {
     let mut session = Session::new();
+    session.allowed = allowed.to_vec();
     let directory = Path::new(path).parent().map(Path::to_path_buf);
     if let Ok(mut model) = session.load_text_in(path, text, directory) {
         // The findings are in the session's list.

@@ -25,7 +25,6 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         app.set_subject(path);
         match format_file(app, path, args.check) {
             Ok(c) => changed |= c,
-            Err(Stop::Quiet) => return Err(Stop::Quiet),
             Err(Stop::Error(d)) => {
                 app.session.report(*d);
                 failed = true;
@@ -55,7 +54,7 @@ fn format_file(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
         if changed {
             output::write_stdout(diff_lines(path, &text, &formatted).as_bytes())?;
         }
-    } else if path == "-" {
+    } else if files::is_stream(path) {
         output::write_stdout(formatted.as_bytes())?;
     } else if changed {
         files::write(Path::new(path), formatted.as_bytes())?;

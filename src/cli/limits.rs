@@ -7,6 +7,7 @@ use crate::budget::{self, Limits};
 use crate::diag::render::{self, DiagnosticFormat};
 use crate::diag::{Code, Diagnostic, limits};
 use crate::driver::{MAX_THREADS, parse_size};
+use crate::fs::abandon_outputs;
 use crate::source::Sources;
 use crate::tensor::CountingAllocator;
 use std::io::Write;
@@ -68,6 +69,7 @@ fn report_exhaustion(_bytes: usize) -> ! {
     let text = MEMORY_TEXT.get().map_or("error: not enough memory\n", String::as_str);
     // Standard error has no buffer. If it is closed, there is nowhere left to report that.
     let _ = std::io::stderr().write_all(text.as_bytes());
+    abandon_outputs();
     std::process::exit(FAILED)
 }
 
@@ -76,6 +78,7 @@ fn watch_time(time: Duration, text: String) {
     let watch = move || {
         std::thread::sleep(time);
         let _ = std::io::stderr().write_all(text.as_bytes());
+        abandon_outputs();
         std::process::exit(FAILED)
     };
     let _ = std::thread::Builder::new().name("fxc-time".into()).spawn(watch);

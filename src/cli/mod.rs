@@ -10,6 +10,7 @@ mod cache;
 mod check;
 mod compile;
 mod completions;
+mod crash;
 mod emit_code;
 mod explain;
 mod fmt;
@@ -26,14 +27,19 @@ mod print;
 mod rewrite;
 mod run;
 mod save;
+#[cfg(unix)]
+mod signals;
 mod weights;
 
 use crate::budget;
 use crate::diag::render::{self, DiagnosticFormat};
 use crate::diag::{self, Code, Diagnostic, Diagnostics};
 use crate::driver::Session;
+use crate::fs::abandon_outputs;
+use crate::tensor::explain_lost_files;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// An optimizing compiler for torch.fx graphs: reads a graph, checks it, compiles it to native code and runs it.
@@ -65,6 +71,10 @@ pub struct Cli {
     color: ColorChoice,
     #[command(flatten)]
     limits: limits::LimitArgs,
+    /// Accept weights files in this folder that a model's text names. Otherwise they must be in the folder of the text, or
+    /// be passed with --weights
+    #[arg(long, global = true, help_heading = "Files", value_name = "DIR")]
+    allow_path: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -118,8 +128,6 @@ pub enum Stop {
     Error(Box<Diagnostic>),
     /// There are findings, and the command has printed them itself: exit code 1.
     Findings,
-    /// The reader has closed the output.
-    Quiet,
 }
 
 impl From<crate::driver::Reported> for Stop {
@@ -168,8 +176,10 @@ impl App {
                 std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             }
         };
+        let mut session = Session::new();
+        session.allowed = cli.allow_path.clone();
         App {
-            session: Session::new(),
+            session,
             format,
             color,
             shown: 0,
@@ -207,6 +217,14 @@ impl App {
         }
     }
 
+    /// Prepares the last words of the program for the case that a mapped file loses its bytes.
+    fn explain_lost_files(&self) {
+        let d = Diagnostic::new(Code::E0701, "a file that is in use was shortened, or its disk failed")
+            .note("models, weights and inputs are mapped, not copied: they must not change while fxc runs");
+        let text = render::render(&self.session.sources, &[&d], self.format, self.color);
+        explain_lost_files(text.into_bytes(), abandon_outputs);
+    }
+
     fn write_new(&mut self) {
         let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.shown).collect();
         let text = render::render(&self.session.sources, &new, self.format, self.color);
@@ -217,23 +235,13 @@ impl App {
 
     /// Shows the remaining findings and the summary. Returns the exit code.
     fn finish(mut self, outcome: Outcome) -> ExitCode {
-        let (quiet, findings) = match outcome {
-            Ok(()) | Err(Stop::Reported) => (false, false),
-            Err(Stop::Quiet) => (true, false),
-            Err(Stop::Findings) => (false, true),
-            Err(Stop::Error(d)) => {
-                self.session.diagnostics.push(*d);
-                (false, false)
-            }
-        };
-        if !quiet {
-            self.write_new();
-            self.sum_up();
+        let findings = matches!(outcome, Err(Stop::Findings));
+        if let Err(Stop::Error(d)) = outcome {
+            self.session.diagnostics.push(*d);
         }
+        self.write_new();
+        self.sum_up();
         self.write_cache();
-        if quiet {
-            return ExitCode::SUCCESS;
-        }
         match exit_code(&self.session.diagnostics) {
             0 if findings => ExitCode::from(1),
             n => ExitCode::from(n),
@@ -265,7 +273,7 @@ impl App {
 
 /// Whether a finding means that the work could not be done rather than that the input is wrong.
 fn is_failure(code: Code) -> bool {
-    matches!(code, Code::E0701 | Code::E0702 | Code::E0703)
+    matches!(code, Code::E0408 | Code::E0701 | Code::E0702 | Code::E0703)
 }
 
 fn exit_code(list: &Diagnostics) -> u8 {
@@ -279,9 +287,18 @@ fn exit_code(list: &Diagnostics) -> u8 {
 /// Runs the program: parses the arguments and runs the command. Returns the exit code.
 pub fn main() -> ExitCode {
     limits::report_exhaustion_of_memory();
+    crash::guard(run_program)
+}
+
+fn run_program() -> ExitCode {
     let cli = Cli::parse();
     let mut app = App::new(&cli);
     cli.limits.enforce(app.format, app.color);
+    #[cfg(unix)]
+    signals::watch();
+    #[cfg(debug_assertions)]
+    crash::fail_if_asked();
+    app.explain_lost_files();
     let outcome = budget::catch_refusal(|| run_command(&mut app, &cli.command));
     let outcome = outcome.unwrap_or_else(|refused| Err(diag::limits::out_of_memory(refused).into()));
     app.finish(outcome)

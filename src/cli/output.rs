@@ -6,12 +6,13 @@ use crate::driver::files;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// Writes to standard output. If the reader has closed the pipe (`fxc ops | head`), the program ends quietly.
+/// Writes to standard output. It is not an error if the reader has closed the pipe (`fxc ops | head`): the remaining
+/// output is dropped, and the command goes on, because it may have files to write and findings to report.
 pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Stop::Quiet),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(e) => {
             let title = format!("cannot write to standard output: {}", files::plain_io_error(&e));
             Err(Stop::Error(Box::new(Diagnostic::new(Code::E0702, title))))
@@ -22,7 +23,7 @@ pub(super) fn write_stdout(bytes: &[u8]) -> Result<(), Stop> {
 /// Writes an artifact to `path`, or to standard output if that is `None` or `-`.
 pub(super) fn write_artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
     match path {
-        None | Some("-") => write_stdout(bytes),
+        None | Some("-" | "/dev/stdout") => write_stdout(bytes),
         Some(p) => files::write(Path::new(p), bytes).map_err(|d| Stop::Error(Box::new(d))),
     }
 }

@@ -3,9 +3,9 @@
 use super::inputs::InputArgs;
 use super::print::PrintForm;
 use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, write_changed_module};
-use super::{App, Outcome, output};
-use crate::diag::{Code, Diagnostic};
-use crate::rewrite::{self, RewriteOptions, RewriteReport};
+use super::{App, Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic, words};
+use crate::rewrite::{self, RewriteOptions, RewriteReport, Rule, Samples, Verdict};
 
 /// Apply rewrite rules to a model
 #[derive(clap::Args)]
@@ -26,6 +26,9 @@ pub(super) struct Args {
     /// Stop a rule after this many rewrites in one graph, and keep its changes
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
+    /// First try each rule on random graphs that it matches and on random values; report those that change a result (E0808)
+    #[arg(long)]
+    verify: bool,
     /// Match only the original graph, not nodes that rules have created
     #[arg(long)]
     once: bool,
@@ -61,6 +64,9 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         let d = Diagnostic::new(Code::E0806, "no rules were given");
         return Err(d.help("pass a rules file with --rules").into());
     }
+    if args.verify {
+        verify_rules(app, &rules, &Samples::of_module(&model.module))?;
+    }
     let options = RewriteOptions {
         fast: args.fast_math,
         remarks: args.remarks,
@@ -79,6 +85,32 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         how: Some(BY_OPTIONS),
     };
     write_changed_module(app, &mut model.module, args.format, &held, &to)
+}
+
+/// The number of graphs that each rule is tried on.
+const TRIALS: usize = 100;
+
+/// Tries the rules on random values. Reports all that change a result.
+fn verify_rules(app: &mut App, rules: &[Rule], samples: &Samples) -> Outcome {
+    let mut failed = false;
+    for rule in rules {
+        match rewrite::verify(rule, TRIALS, samples) {
+            Verdict::Held(trials) => app.show_progress(&format!(
+                "verified: `{}` holds in {}",
+                rule.name,
+                words::count(trials, "random graph")
+            )),
+            Verdict::Untried => app.show_progress(&format!(
+                "note: `{}` was not verified: no random graph matches it",
+                rule.name
+            )),
+            Verdict::Failed(example) => {
+                app.session.report(example.to_diagnostic(rule));
+                failed = true;
+            }
+        }
+    }
+    if failed { Err(Stop::Reported) } else { Ok(()) }
 }
 
 fn show_report(app: &App, report: &RewriteReport, args: &Args) {

@@ -98,10 +98,14 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     };
     app.show_findings();
     let tensors = named_results(&called.result);
-    write_results(args, &called, &tensors, inputs.aside.as_ref())?;
+    // The files come first: standard output may be full or closed.
+    if let Some(path) = &args.outputs {
+        files::write_tensors(path, &[&tensors[..], &written_tensors(&called)].concat())?;
+    }
     if let Some(path) = &args.save_state {
         save_state(app, path, inputs.restored, written_tensors(&called))?;
     }
+    show_results(&called, &tensors, inputs.aside.as_ref())?;
     if check_results(app, args, original, &calls, &tensors)? {
         Ok(())
     } else {
@@ -109,13 +113,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     }
 }
 
-/// Prints an overview of the results, and writes them to the file that `--outputs` names.
-fn write_results(
-    args: &Args,
-    called: &CallResult,
-    tensors: &[(String, Tensor)],
-    labels: Option<&Tensor>,
-) -> Result<(), Stop> {
+/// Prints an overview of the results.
+fn show_results(called: &CallResult, tensors: &[(String, Tensor)], labels: Option<&Tensor>) -> Result<(), Stop> {
     let written = written_tensors(called);
     let mut text = result_overview(&called.result);
     for (name, t) in &written {
@@ -124,11 +123,7 @@ fn write_results(
     if let Some(labels) = labels {
         text.push_str(&accuracy_line(tensors, labels)?);
     }
-    output::write_stdout(text.as_bytes())?;
-    if let Some(path) = &args.outputs {
-        files::write_tensors(path, &[tensors, &written].concat())?;
-    }
-    Ok(())
+    output::write_stdout(text.as_bytes())
 }
 
 /// The values that the calls left in buffers and inputs, with their labels.

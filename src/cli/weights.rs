@@ -131,7 +131,8 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
         .map(|(n, _)| &**n)
         .collect();
     let lost = stored.iter().filter(|n| !held.values.contains(**n)).count();
-    let output = file.filter(|f| lost > 0 && (!Path::new(f).exists() || Path::new(f).is_file()));
+    let elsewhere = file.is_some_and(|f| !stored.is_empty() && !names_own_folder(m, to.source, f));
+    let output = file.filter(|f| (lost > 0 || elsewhere) && (!Path::new(f).exists() || Path::new(f).is_file()));
     let dir = Path::new(to.source).parent().unwrap_or(Path::new(""));
     let read = m.weights.iter().map(|(path, _)| dir.join(path));
     read.chain(app.session.weights.clone()).for_each(|f| held.note_file(&f));
@@ -142,6 +143,7 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
         }
         import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         m.weights = Some((relative_path(&path, to.output), None));
+        note_other_folder(app, m, to);
         return Ok(());
     }
     if let (1.., Some(advice)) = (lost, to.how) {
@@ -152,6 +154,27 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     }
     carry_weights(m, to.source, to.output);
     Ok(())
+}
+
+/// Says that a text cannot be read without an option, if its weights were requested in another folder.
+fn note_other_folder(app: &App, m: &GraphModule, to: &FxirDestination) {
+    let Some(output) = to.output.filter(|o| *o != "-") else {
+        return;
+    };
+    if let (Some((path, _)), false) = (&m.weights, names_own_folder(m, output, output)) {
+        let dir = Path::new(path).parent().unwrap_or(Path::new("/")).display();
+        app.show_progress(&format!(
+            "note: {output} names weights in another folder: commands that read it need `--allow-path {dir}`"
+        ));
+    }
+}
+
+/// Whether the weights file that a module names would be in the folder of the text `output` or below, as readers of the text
+/// demand.
+fn names_own_folder(m: &GraphModule, source: &str, output: &str) -> bool {
+    let folder = |path: &str| Path::new(path).parent().unwrap_or(Path::new("")).to_path_buf();
+    let inside = |(path, _): &(String, _)| files::in_folders(&folder(source).join(path), &[folder(output)]);
+    m.weights.as_ref().is_none_or(inside)
 }
 
 /// Several FXIR files in one directory, and the weights file that they share.
@@ -191,8 +214,10 @@ impl Dump {
             .filter(|(_, a)| graph::print::is_stored(a))
             .filter_map(|(n, a)| Some((n.clone(), a.value.clone()?)))
             .collect();
-        if stored.iter().all(|(n, _)| self.held.values.contains(n)) {
-            carry_weights(&mut m, &self.source, Some(&path.display().to_string()));
+        let path_text = path.display().to_string();
+        let held = stored.iter().all(|(n, _)| self.held.values.contains(n));
+        if held && names_own_folder(&m, &self.source, &path_text) {
+            carry_weights(&mut m, &self.source, Some(&path_text));
         } else {
             let weights = self.store_values(stored, name)?;
             m.weights = Some((weights, None));

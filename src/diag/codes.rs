@@ -105,6 +105,7 @@ codes! {
     E0407 Error "weights file cannot be read";
     E0408 Error "weights file cannot be written";
     E0409 Error "compiled model cannot be read";
+    E0410 Error "weights file is outside the graph's folder";
 
     // E05: running.
     E0501 Error "missing input";
@@ -140,6 +141,7 @@ codes! {
     E0805 Error "rule changes a type";
     E0806 Error "file contains no rules";
     E0807 Error "passes cannot be ordered";
+    E0808 Error "rule changes a result";
 
     // L0: lints.
     L0001 Warning "unused node";

@@ -2,10 +2,10 @@
 
 use crate::artifact::has_compiled_ending;
 use crate::diag::{Code, Diagnostic};
+use crate::fs;
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, FileKind, FileRole, HEAD, Problem};
 use crate::types::TensorType;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -34,26 +34,21 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
         }
         _ => unreadable_file(Path::new(path), &plain_io_error(e)),
     };
-    if path != "-" && Path::new(path).is_dir() {
+    if Path::new(path).is_dir() {
         let d = Diagnostic::new(Code::E0701, format!("`{path}` is a directory"));
         return Err(d.help(FileKind::Binary.advice(FileRole::Model, path)));
     }
-    let mut file: Box<dyn Read> = match path {
-        "-" => Box::new(std::io::stdin().lock()),
-        _ => Box::new(File::open(path).map_err(|e| cannot(&e))?),
-    };
+    let (mut file, limit) = fs::open_text(Path::new(path), LONGEST).map_err(|e| cannot(&e))?;
     let mut bytes = vec![];
     let head = file.by_ref().take(HEAD as u64).read_to_end(&mut bytes);
     head.map_err(|e| cannot(&e))?;
     if let Some(binary) = recognise_binary(path, &bytes)? {
         return Ok(binary);
     }
-    let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
+    let rest = file.take((limit - HEAD + 1) as u64).read_to_end(&mut bytes);
     rest.map_err(|e| cannot(&e))?;
-    if bytes.len() > LONGEST {
-        let name = display_name(path);
-        let title = format!("`{name}` is too large: the limit for text is {LONGEST} bytes");
-        return Err(Diagnostic::new(Code::E0701, title));
+    if bytes.len() > limit {
+        return Err(too_large(path, limit));
     }
     // Some binary formats start with a line of text.
     match bytes.contains(&0) {
@@ -62,15 +57,27 @@ pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
     }
 }
 
+fn too_large(path: &str, limit: usize) -> Diagnostic {
+    let name = display_name(path);
+    let d = Diagnostic::new(
+        Code::E0701,
+        format!("`{name}` is too large: the limit for text is {limit} bytes"),
+    );
+    match limit < LONGEST {
+        true => d.help("a text that is not in a file has a lower limit: write it to a file"),
+        false => d,
+    }
+}
+
 /// The kind of a model whose file begins with `head`; `None` for a text.
 fn recognise_binary(path: &str, head: &[u8]) -> Result<Option<Content>, Diagnostic> {
     Ok(Some(match FileKind::of_head(head) {
-        FileKind::Zip if path == "-" => {
+        FileKind::Zip if is_stream(path) => {
             let reason = "its weights are memory-mapped, which requires a file";
             return Err(not_from_stdin("an archive", reason));
         }
         FileKind::Zip => Content::Archive,
-        FileKind::Compiled if path == "-" => {
+        FileKind::Compiled if is_stream(path) => {
             let reason = "it is memory-mapped, which requires a file";
             return Err(not_from_stdin("a compiled model", reason));
         }
@@ -90,7 +97,7 @@ fn not_from_stdin(kind: &str, reason: &str) -> Diagnostic {
 /// Whether the first bytes of a file are those of a zip archive.
 pub fn is_archive(path: &Path) -> bool {
     let mut head = vec![];
-    let read = File::open(path).and_then(|f| f.take(HEAD as u64).read_to_end(&mut head));
+    let read = fs::open_regular(path).and_then(|(f, _)| f.take(HEAD as u64).read_to_end(&mut head));
     read.is_ok() && matches!(FileKind::of_head(&head), FileKind::Zip)
 }
 
@@ -114,27 +121,19 @@ fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     d.help(kind.advice(FileRole::Model, name))
 }
 
-/// Writes a whole file.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
-    std::fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))
+/// Whether a path is standard input or another open descriptor. What is read from it is gone.
+pub fn is_stream(path: &str) -> bool {
+    fs::is_stream(Path::new(path))
 }
 
-/// Replaces a file atomically: a reader sees either the old content or the new one, and a failed write leaves the old
-/// one. A link stays a link, and the file keeps its permissions.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
-    let failed = |e: std::io::Error| unwritable_file(path, &plain_io_error(&e));
-    let target = path.canonicalize().map_err(failed)?;
-    let permissions = std::fs::metadata(&target).map_err(failed)?.permissions();
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let written = std::fs::write(&temporary, bytes)
-        .and_then(|()| std::fs::set_permissions(&temporary, permissions))
-        .and_then(|()| std::fs::rename(&temporary, &target));
-    written.map_err(|e| {
-        // Remove the incomplete file.
-        let _ = std::fs::remove_file(&temporary);
-        failed(e)
-    })
+/// Whether a file is in one of the folders or below, after all symbolic links are followed.
+pub fn in_folders(file: &Path, folders: &[PathBuf]) -> bool {
+    fs::in_folders(file, folders)
+}
+
+/// Writes a whole file. A reader sees either the old content or the new one, and a failed write leaves the old one.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
+    fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))
 }
 
 /// The error for a file that cannot be read (E0701).

@@ -11,7 +11,7 @@ use crate::graph::{self, Gaps, GraphModule};
 use crate::import;
 use crate::infer::{self, InferOptions};
 use crate::rewrite;
-use crate::source::{FileId, Sources};
+use crate::source::{FileId, Sources, Span};
 use crate::syntax::{self, ast};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct LoadOptions {
     pub lifted: bool,
     /// The file to read the weights from. It overrides what the model names or contains.
     pub weights: Option<PathBuf>,
+    /// The folders, besides that of the model's file, in which a weights file may be that the text names.
+    pub allowed: Vec<PathBuf>,
 }
 
 /// A model that was read.
@@ -101,17 +103,28 @@ pub fn load_model(sources: &mut Sources, path: &str, options: &LoadOptions) -> (
             Err(d) => (None, d.into()),
         },
         Ok(Content::Text(bytes)) => {
-            let dir = Path::new(path).parent().map(Path::to_path_buf);
-            load_text(
-                sources,
-                files::display_name(path),
-                &String::from_utf8_lossy(&bytes),
-                dir,
-                options,
-            )
+            let mut options = options.clone();
+            // Where the file is that a link leads to, its weights may be too.
+            options.allowed.extend(real_folder(path));
+            let (name, text) = (files::display_name(path), String::from_utf8_lossy(&bytes));
+            load_text(sources, name, &text, folder(path), &options)
         }
         Err(d) => (None, d.into()),
     }
+}
+
+/// The folder of a text; `None` for one that is in no folder.
+pub fn folder(path: &str) -> Option<PathBuf> {
+    Path::new(path)
+        .parent()
+        .filter(|_| !files::is_stream(path))
+        .map(Path::to_path_buf)
+}
+
+/// The folder of the file that a path leads to through symbolic links.
+fn real_folder(path: &str) -> Option<PathBuf> {
+    folder(path)?;
+    Some(Path::new(path).canonicalize().ok()?.parent()?.to_path_buf())
 }
 
 fn load_archive(path: &Path, options: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
@@ -187,12 +200,38 @@ fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, options: &LoadOp
             module.weights = Some((path.display().to_string(), None));
             import::replace_weights(module, weights)
         }
-        (None, Some((path, _))) => {
-            let path = dir.unwrap_or_default().join(path);
-            import::bind_weights(module, &path)
+        (None, Some((path, span))) => {
+            let dir = dir.unwrap_or_default();
+            let path = dir.join(path);
+            let mut allowed = vec![dir];
+            allowed.extend_from_slice(&options.allowed);
+            match files::in_folders(&path, &allowed) {
+                true => import::bind_weights(module, &path),
+                false => outside_folder(&path, *span).into(),
+            }
         }
         (None, None) => Diagnostics::new(),
     }
+}
+
+/// The error for a weights file that a text names but that is elsewhere: texts come from others, and files of the user are
+/// none of their business.
+fn outside_folder(path: &Path, at: Option<Span>) -> Diagnostic {
+    let shown = path.display();
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let d = Diagnostic::new(
+        Code::E0410,
+        format!("the weights file `{shown}` is outside the folder of the graph"),
+    );
+    let d = d.at_opt(at, "named here");
+    let d = match real.as_path() == path {
+        true => d,
+        false => d.note(format!("it is `{}`", real.display())),
+    };
+    let folder = real.parent().unwrap_or(Path::new("/")).display().to_string();
+    d.help(format!(
+        "if you trust the text, pass `--weights {shown}` or `--allow-path {folder}`"
+    ))
 }
 
 /// Finds further errors in a file of which parts could not be read or built, in text order, so that one run reports

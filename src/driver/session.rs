@@ -49,6 +49,8 @@ pub struct Session {
     pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
+    /// The folders, besides that of a model, in which a weights file may be that the model names.
+    pub allowed: Vec<PathBuf>,
     /// Whether compiled models are refused, because they contain machine code.
     pub no_code: bool,
     /// Whether it is an error if the code of a compiled model does not fit. Otherwise the model is compiled again.
@@ -179,15 +181,20 @@ impl Session {
     /// [`Session::load`] for a file that may hold rules but no graph.
     pub fn load_any(&mut self, path: &str) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let options = load::LoadOptions {
-            lifted: self.lifted,
-            weights: self.weights.clone(),
-        };
+        let options = self.load_options();
         let (model, findings) = load::load_model(&mut self.sources, path, &options);
         self.take_findings(findings)?;
         let model = model.ok_or(Reported)?;
         self.took_since(Stage::Load, StageProduct::Module(&model.module), start);
         Ok(model)
+    }
+
+    fn load_options(&self) -> load::LoadOptions {
+        load::LoadOptions {
+            lifted: self.lifted,
+            weights: self.weights.clone(),
+            allowed: self.allowed.clone(),
+        }
     }
 
     /// [`Session::load`] for a text that is not in a file. Diagnostics refer to it as `name`.
@@ -198,10 +205,7 @@ impl Session {
     /// [`Session::load_text`] with a directory that is searched for the weights file.
     pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<LoadedModel> {
         let start = Instant::now();
-        let options = load::LoadOptions {
-            lifted: self.lifted,
-            weights: self.weights.clone(),
-        };
+        let options = self.load_options();
         let (model, findings) = load::load_text(&mut self.sources, name, text, directory, &options);
         self.take_findings(findings)?;
         let model = model.ok_or(Reported)?;

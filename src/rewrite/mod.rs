@@ -30,6 +30,7 @@ mod matcher;
 mod own;
 mod pattern;
 pub mod torch;
+mod verify;
 mod view;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod tests;
 pub use compile::compile;
 pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
+pub use verify::{Counterexample, Samples, Verdict, verify};
 pub use view::is_same_value;
 
 use crate::budget;

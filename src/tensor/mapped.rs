@@ -1,6 +1,7 @@
 //! Files that are mapped for reading.
 
 use super::{Storage, Tensor};
+use crate::fs::open_regular;
 use crate::types::DType;
 use memmap2::Mmap;
 use std::collections::HashMap;
@@ -30,16 +31,12 @@ impl fmt::Display for MapError {
     }
 }
 
-/// Maps the file at `path` for reading. If this process already maps the file and it has not changed since, returns the
+/// Maps the regular file at `path` for reading. If this process already maps the file and it has not changed since, returns the
 /// same mapping, so that all readers share what is derived from its weights.
 pub fn map_file(path: &Path) -> Result<Arc<Mmap>, MapError> {
     let io = |e: std::io::Error| MapError::Io(e.to_string());
-    let file = File::open(path).map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    if meta.is_dir() {
-        return Err(MapError::Io("is a directory".into()));
-    }
-    if meta.len() == 0 && meta.is_file() {
+    let (file, meta) = open_regular(path).map_err(io)?;
+    if meta.len() == 0 {
         return Err(MapError::Empty);
     }
     let Ok(mut known) = MAPPED.get_or_init(Mutex::default).lock() else {

@@ -13,6 +13,7 @@ mod float8;
 mod gather;
 mod heap;
 mod layout;
+mod lost;
 mod mapped;
 #[cfg(feature = "ndarray")]
 mod nd;
@@ -26,6 +27,7 @@ pub use element::{Element, Scalar, cells_of, cells_of_mut};
 pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
 pub use heap::CountingAllocator;
 pub use layout::LayoutError;
+pub use lost::explain_lost_files;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
 pub use splitmix::SplitMix;

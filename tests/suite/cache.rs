@@ -346,7 +346,7 @@ fn the_cache_is_shown_and_cleared() {
         "{shown}"
     );
     // Of what else is in the folder, only what interrupted processes left is removed.
-    place.dir.file("cached/.a.fxc.1-0.tmp", "left");
+    place.dir.file("cached/.a.fxc.1-0.fxc.tmp", "left");
     place.dir.file("cached/notes.txt", "mine");
     assert_eq!(place.fxc(&["cache", "--clear"]).code, 0);
     assert_eq!(place.entries(), [place.folder().join("notes.txt")]);

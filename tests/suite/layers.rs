@@ -4,8 +4,8 @@ use crate::support::root;
 use std::path::{Path, PathBuf};
 
 /// The order. ARCHITECTURE.md explains it.
-const ORDER: [&str; 29] = [
-    "budget", "source", "target", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph",
+const ORDER: [&str; 30] = [
+    "budget", "source", "target", "types", "diag", "fs", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph",
     "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
     "artifact", "runner", "driver", "api", "cli",
 ];
@@ -168,6 +168,53 @@ fn programs_run_without_the_compiler() {
     }
 }
 
+/// What opens, creates or moves a file.
+const ACCESS: [&str; 12] = [
+    "std::fs::write",
+    "std::fs::read(",
+    "std::fs::read_to_string",
+    "std::fs::rename",
+    "std::fs::copy",
+    "std::fs::File",
+    "use std::fs::{",
+    "use std::fs;",
+    "File::create",
+    "File::open",
+    "OpenOptions",
+    "serialize_to_file",
+];
+
+/// Files that access something other than the user's: what the system says about the process, and the cache's own folder.
+const OWN_ACCESS: [&str; 7] = [
+    "runtime/code.rs",
+    "cli/bench/memory.rs",
+    "cli/signals.rs",
+    "driver/cache/folder.rs",
+    "driver/cache/known.rs",
+    // Maps a file that `fs` has opened.
+    "tensor/mapped.rs",
+    // Writes the table of ops in a test.
+    "op/id.rs",
+];
+
+#[test]
+fn the_users_files_are_opened_and_written_in_one_place() {
+    let mut wrong = vec![];
+    for folder in ["src", "python/src", "capi/src"] {
+        let folder = root().join(folder);
+        for file in rust_files(&folder) {
+            let inner = file.strip_prefix(&folder).unwrap().display().to_string();
+            if inner.starts_with("fs/") || OWN_ACCESS.contains(&&*inner) {
+                continue;
+            }
+            let code = code_of(&file);
+            let found = ACCESS.iter().filter(|a| code.contains(*a));
+            wrong.extend(found.map(|a| format!("{inner} has `{a}`: use `fs`")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn files_are_short_enough_to_read() {
     let src = root().join("src");
@@ -203,18 +250,8 @@ fn uses(file: &Path) -> Vec<String> {
 
 /// The modules that a file names after `prefix`, outside of its tests and comments.
 fn named_after(file: &Path, prefix: &str) -> Vec<String> {
-    let name = file.file_name().unwrap().to_string_lossy().into_owned();
-    let under_tests = file.components().any(|c| c.as_os_str() == "tests");
-    if name.ends_with("tests.rs") || under_tests {
-        return vec![];
-    }
-    let text = std::fs::read_to_string(file).unwrap();
-    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let code = code_of(file);
     let mut out = vec![];
-    let code: String = code
-        .lines()
-        .map(|l| l.split("//").next().unwrap_or("").to_string() + "\n")
-        .collect();
     for (i, _) in code.match_indices(prefix) {
         let rest = &code[i + prefix.len()..];
         match rest.strip_prefix('{') {
@@ -228,6 +265,19 @@ fn named_after(file: &Path, prefix: &str) -> Vec<String> {
     // A lower-case word is a module; crate-level macros are called, and items start with a capital.
     out.retain(|w| w.chars().next().is_some_and(char::is_lowercase));
     out
+}
+
+/// The text of a file without its tests and comments.
+fn code_of(file: &Path) -> String {
+    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    let under_tests = file.components().any(|c| c.as_os_str() == "tests");
+    if name.ends_with("tests.rs") || under_tests {
+        return String::new();
+    }
+    let text = std::fs::read_to_string(file).unwrap();
+    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let uncommented = |l: &str| l.split("//").next().unwrap_or("").to_string() + "\n";
+    code.lines().map(uncommented).collect()
 }
 
 /// The first words of a group's items, at depth zero.

@@ -9,6 +9,10 @@ mod docs;
 mod drawings;
 mod emitted;
 mod explain;
+#[cfg(unix)]
+mod file_inputs;
+#[cfg(unix)]
+mod file_outputs;
 mod fixtures;
 mod fusion;
 mod inputs;

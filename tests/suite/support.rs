@@ -1,8 +1,9 @@
 //! Helpers that the tests share.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
@@ -50,6 +51,26 @@ pub fn command(dir: &Path, args: &[&str]) -> Command {
         .env("FXC_CACHE", "off")
         .env_remove("T0");
     c
+}
+
+/// Waits until a process ends. One that does not is killed, and the test fails.
+pub fn wait_for(mut child: Child, what: &str) -> Output {
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("the process can be asked").is_none() {
+        if Instant::now() > end {
+            child.kill().expect("the process runs");
+            panic!("{what} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("the process has ended")
+}
+
+/// Runs fxc in a directory, and fails if it does not end.
+pub fn fxc_ends(dir: &Path, args: &[&str]) -> Ran {
+    let mut command = command(dir, args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    wait_for(child.expect("the program starts"), &args.join(" ")).into()
 }
 
 /// A directory that is removed when this is dropped.

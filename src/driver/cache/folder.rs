@@ -1,6 +1,7 @@
 //! The cache's folder: its owner, its entries and its size limit.
 
 use crate::artifact::has_compiled_ending;
+use crate::fs::is_temporary;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -157,10 +158,7 @@ fn remove_temporary(path: &Path, age: Duration) {
     let Ok(files) = fs::read_dir(path) else { return };
     for path in files.flatten().map(|f| f.path()) {
         let old = |t: SystemTime| t.elapsed().is_ok_and(|a| a >= age);
-        let is_ours = path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .is_some_and(|n| n.starts_with('.') && n.contains(".fxc.") && n.ends_with(".tmp"));
+        let is_ours = path.file_name().and_then(|n| n.to_str()).is_some_and(is_temporary);
         if is_ours && fs::metadata(&path).and_then(|m| m.modified()).is_ok_and(old) {
             let _ = fs::remove_file(&path);
         }

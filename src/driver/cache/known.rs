@@ -8,6 +8,7 @@
 use super::digest::Digest;
 use super::{Cache, folder};
 use crate::artifact::BUILD;
+use crate::fs as files;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,12 +94,7 @@ impl Cache {
         let mut text: String = recent.iter().map(|l| format!("{l}\n")).collect();
         text += &format!("{digest} {}\n", state.text);
         // Processes that write at the same time may lose each other's lines, but each reads a complete file.
-        let temporary = self.folder.join(format!(".{NAME}.fxc.{}.tmp", std::process::id()));
-        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        files::write(&path, text.as_bytes())
     }
 
     /// Forgets all archives.

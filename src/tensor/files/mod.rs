@@ -21,6 +21,7 @@ pub use zipped::{EntrySizes, open_zip};
 
 use super::mapped::{MapError, map_file};
 use super::{ALIGN, Tensor, byte_len};
+use crate::fs::OutputFile;
 use crate::types::DType;
 use indexmap::IndexMap;
 use memmap2::Mmap;
@@ -295,15 +296,7 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
     let done = match FileFormat::of_path(path) {
         _ if twice.is_some() => Err((twice.map(|t| t.0.to_owned()), Problem::Duplicate)),
         None => Err(whole_file(Problem::UnknownFormat)),
-        Some(format) => replace_file(path, |to| match (&format, &tensors[..]) {
-            (FileFormat::Npz, all) => npz::write(to, all),
-            (FileFormat::Safetensors, all) => safetensors::write(to, all),
-            (FileFormat::Npy, [(_, t)]) => npy::write(to, t).map_err(whole_file),
-            (FileFormat::Npy, all) => Err(whole_file(Problem::Layout(format!(
-                "a .npy file contains one tensor, not {}",
-                all.len()
-            )))),
-        }),
+        Some(format) => write_format(path, format, &tensors),
     };
     done.map_err(|(tensor, problem)| FileError {
         path: path.to_owned(),
@@ -312,27 +305,23 @@ pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Te
     })
 }
 
-/// Writes a file that may exist already. The tensors to write may be mapped from it, so a failed write leaves it
-/// unchanged. A link stays a link, and the file keeps its permissions.
-fn replace_file(path: &Path, write: impl FnOnce(&Path) -> Result<(), FileProblem>) -> Result<(), FileProblem> {
-    let Some((target, old)) = path.canonicalize().and_then(|p| Ok((p.clone(), p.metadata()?))).ok() else {
-        return write(path);
-    };
-    // A pipe or device is written to, not replaced.
-    if !old.is_file() {
-        return write(path);
+/// Writes a file. The tensors may be mapped from the file that it replaces.
+fn write_format(path: &Path, format: FileFormat, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+    let mut file = OutputFile::create(path).map_err(io_problem)?;
+    match (format, tensors) {
+        (FileFormat::Npz, all) => npz::write(&mut file, all)?,
+        (FileFormat::Safetensors, all) => safetensors::write(&mut file, all)?,
+        (FileFormat::Npy, [(_, t)]) => npy::write_to(&mut file, t).map_err(whole_file)?,
+        (FileFormat::Npy, all) => {
+            let reason = format!("a .npy file contains one tensor, not {}", all.len());
+            return Err(whole_file(Problem::Layout(reason)));
+        }
     }
-    let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let beside = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let done = write(&beside)
-        .and_then(|()| std::fs::set_permissions(&beside, old.permissions()).map_err(io))
-        .and_then(|()| std::fs::rename(&beside, &target).map_err(io));
-    if done.is_err() {
-        // Remove the incomplete file.
-        let _ = std::fs::remove_file(&beside);
-    }
-    done
+    file.finish().map_err(io_problem)
+}
+
+fn io_problem(e: std::io::Error) -> FileProblem {
+    whole_file(Problem::Io(e.to_string()))
 }
 
 const _: () = assert!(

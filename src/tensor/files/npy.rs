@@ -6,9 +6,7 @@
 use super::{Problem, checked_sizes};
 use crate::tensor::Tensor;
 use crate::types::DType;
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
 
 /// The signature.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
@@ -289,14 +287,6 @@ impl ElementOrder {
             to.chunks_exact_mut(size).for_each(<[u8]>::reverse);
         }
     }
-}
-
-/// Writes one tensor.
-pub(super) fn write(path: &Path, tensor: &Tensor) -> Result<(), Problem> {
-    let io = |e: std::io::Error| Problem::Io(e.to_string());
-    let mut file = BufWriter::new(File::create(path).map_err(io)?);
-    write_to(&mut file, tensor)?;
-    file.flush().map_err(io)
 }
 
 /// Writes the file's bytes, version 1.0, the elements aligned to 64 bytes as NumPy does.

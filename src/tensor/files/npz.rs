@@ -1,20 +1,20 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files. An array has the name of its file without the extension.
 
 use super::array::{Array, Bytes, MappedArchive};
-use super::{Contents, EntrySizes, FileKind, FileProblem, HEAD, Problem, npy, open_zip, whole_file};
+use super::{Contents, EntrySizes, FileKind, FileProblem, HEAD, Problem, io_problem, npy, open_zip, whole_file};
+use crate::fs::OutputFile;
 use crate::tensor::Tensor;
 use memmap2::Mmap;
-use std::fs::File;
-use std::io::{BufWriter, Read, Write};
-use std::path::Path;
+use std::io::Read;
 use std::sync::Arc;
+use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 /// Reads an archive's headers. Stored entries are used in place, without computing their checksums; compressed ones are
 /// unpacked when their elements are requested.
 pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
-    let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
+    let zip = |e: ZipError| Problem::Zip(e.to_string());
     let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole_file(zip(e)))?;
     let again = archive.clone();
     if let Some(kind) = other_kind(&archive) {
@@ -77,17 +77,22 @@ fn stored_range<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Opti
 }
 
 /// Writes an archive of tensors with distinct names, uncompressed as `numpy.savez` does.
-pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
-    let io = |e: std::io::Error| whole_file(Problem::Io(e.to_string()));
-    let zip = |e: zip::result::ZipError| whole_file(Problem::Zip(e.to_string()));
-    let mut archive = ZipWriter::new(BufWriter::new(File::create(path).map_err(io)?));
+pub(super) fn write(to: &mut OutputFile, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+    let zip = |e: ZipError| match e {
+        ZipError::Io(e) => io_problem(e),
+        e => whole_file(Problem::Zip(e.to_string())),
+    };
+    let mut archive = ZipWriter::new(to);
     for (name, tensor) in tensors {
         // Sizes above 4 GB need the 64-bit form of the entry.
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(tensor.bytes().len() >= 1 << 31);
         archive.start_file(format!("{name}.npy"), options).map_err(zip)?;
-        npy::write_to(&mut archive, tensor).map_err(|p| (Some(name.to_string()), p))?;
+        npy::write_to(&mut archive, tensor).map_err(|p| match p {
+            Problem::Io(_) => whole_file(p),
+            p => (Some(name.to_string()), p),
+        })?;
     }
-    archive.finish().map_err(zip)?.flush().map_err(io)
+    archive.finish().map_err(zip).map(drop)
 }

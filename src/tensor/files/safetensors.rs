@@ -2,15 +2,16 @@
 //! tensors' bytes without gaps.
 //!
 //! This reads the format itself rather than through the `safetensors` crate, because errors must name the tensor and
-//! the numbers. The crate writes it.
+//! the numbers. The crate forms the header that is written.
 
-use super::{Array, Contents, FileProblem, Problem, checked_sizes, parse_json, whole_file};
+use super::{Array, Contents, FileProblem, Problem, checked_sizes, io_problem, parse_json, whole_file};
+use crate::fs::OutputFile;
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::Mmap;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
-use std::path::Path;
+use std::io::Write;
 use std::sync::Arc;
 
 /// The maximal length of a header, as in the format's own implementation.
@@ -147,35 +148,42 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
     Ok(())
 }
 
-/// A tensor in the form that the crate writes.
-struct SafetensorView<'a>(&'a Tensor, safetensors::Dtype);
-
-impl safetensors::View for SafetensorView<'_> {
-    fn dtype(&self) -> safetensors::Dtype {
-        self.1
+/// Writes tensors with distinct names, as `save_file` of Python's safetensors does: those with wide elements first, so that all are
+/// aligned, then by name.
+pub(super) fn write(to: &mut OutputFile, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
+    let mut all = vec![];
+    for &(name, tensor) in tensors {
+        let dtype = TYPES.iter().find(|t| t.1 == tensor.dtype());
+        let dtype = dtype.ok_or((Some(name.to_owned()), Problem::Dtype(tensor.dtype())))?.2;
+        all.push((dtype, name, tensor));
     }
-    fn shape(&self) -> &[usize] {
-        self.0.shape()
-    }
-    fn data(&self) -> Cow<'_, [u8]> {
-        self.0.bytes().into()
-    }
-    fn data_len(&self) -> usize {
-        self.0.bytes().len()
-    }
+    all.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    let header = header_of(&all).map_err(|e| whole_file(Problem::Header(e)))?;
+    let length = (header.len() as u64).to_le_bytes();
+    let mut parts = [&length[..], &header]
+        .into_iter()
+        .chain(all.iter().map(|(.., t)| t.bytes()));
+    parts.try_for_each(|bytes| to.write_all(bytes)).map_err(io_problem)
 }
 
-/// Writes tensors with distinct names.
-pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), FileProblem> {
-    let mut views = vec![];
-    for &(name, tensor) in tensors {
-        let at = |p: Problem| (Some(name.to_owned()), p);
-        let dtype = TYPES
-            .iter()
-            .find(|t| t.1 == tensor.dtype())
-            .ok_or(at(Problem::Dtype(tensor.dtype())))?
-            .2;
-        views.push((name, SafetensorView(tensor, dtype)));
+/// The header as the crate forms it, padded so that the elements are aligned.
+fn header_of(tensors: &[(safetensors::Dtype, &str, &Tensor)]) -> Result<Vec<u8>, String> {
+    let mut end = 0;
+    let infos = tensors.iter().map(|(dtype, name, tensor)| {
+        let begin = end;
+        end += tensor.bytes().len();
+        let info = TensorInfo {
+            dtype: *dtype,
+            shape: tensor.shape().to_vec(),
+            data_offsets: (begin, end),
+        };
+        (name.to_string(), info)
+    });
+    let metadata = Metadata::new(None, infos.collect()).map_err(|e| e.to_string())?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    if header.len() as u64 > MAX_HEADER {
+        return Err(format!("the names and shapes need more than {MAX_HEADER} bytes"));
     }
-    safetensors::serialize_to_file(views, None, path).map_err(|e| whole_file(Problem::Io(e.to_string())))
+    Ok(header)
 }

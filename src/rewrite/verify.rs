@@ -1,0 +1,252 @@
+//! Tries rules out: on random graphs that they match and random values, the results before and after must agree.
+//!
+//! The interpreter runs both graphs. That finds wrong rules, and proves none right.
+
+mod random;
+
+use self::random::Random;
+use super::{Hole, RewriteOptions, Rule, rewrite};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, print};
+use crate::infer::{InferOptions, infer};
+use crate::interp;
+use crate::syntax::ast::RewriteMark;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, TensorType, Type, Val};
+use std::collections::HashMap;
+
+pub use self::random::Samples;
+
+/// The most graphs that are made for one rule.
+const MAX_GRAPHS: usize = 30_000;
+
+/// The most elements of a tensor in a message.
+const SHOWN: usize = 12;
+
+/// How a rule fared.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It fired in this many graphs, and no result changed.
+    Held(usize),
+    /// It fired in no graph: the reason is unknown.
+    Untried,
+    /// It changed a result.
+    Failed(Box<Counterexample>),
+}
+
+/// A graph whose result a rule changes.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// The graph before the rule.
+    pub before: GraphModule,
+    /// The graph after it.
+    pub after: GraphModule,
+    /// The inputs, by name.
+    pub inputs: Vec<(String, Tensor)>,
+    /// What is different.
+    pub difference: String,
+}
+
+impl Counterexample {
+    /// The diagnostic for a rule that fails (E0808).
+    pub fn to_diagnostic(&self, rule: &Rule) -> Diagnostic {
+        let title = format!("the rule `{}` changes a result", rule.name);
+        let mut d = Diagnostic::new(Code::E0808, title).at_opt(rule.span, self.difference.clone());
+        for (name, value) in &self.inputs {
+            d = d.note(format!("with `{name}` = {}", show_tensor(value)));
+        }
+        let graph = |m: &GraphModule| print::print(m).trim().to_string();
+        let d = d.note(format!("before:\n{}", graph(&self.before)));
+        let d = d.note(format!("after:\n{}", graph(&self.after)));
+        d.help(match rule.mark {
+            Some(RewriteMark::Exact) => {
+                "correct it, restrict it with `where`, or mark it `fast` if only rounding differs"
+            }
+            _ => "correct it, or restrict it with `where`",
+        })
+    }
+}
+
+/// Tries a rule on random graphs until it has fired in `trials` of them. `samples` are types and literals to try besides the
+/// usual ones, for rules that match no others. A rule marked `exact` must keep every bit; others may round differently and are tried on
+/// ordinary numbers.
+pub fn verify(rule: &Rule, trials: usize, samples: &Samples) -> Verdict {
+    let mut random = Random::new(samples);
+    let exact = rule.mark == Some(RewriteMark::Exact);
+    let mut fired = 0;
+    for _ in 0..MAX_GRAPHS {
+        if fired >= trials {
+            break;
+        }
+        let Some((before, types)) = instance(rule, &mut random) else {
+            continue;
+        };
+        let Some(after) = rewritten(rule, &before) else {
+            continue;
+        };
+        let inputs: Vec<(String, Tensor)> = types
+            .into_iter()
+            .map(|(name, ty)| (name, random.tensor(&ty, rule.mark)))
+            .collect();
+        match compare_runs(&before, &after, &inputs, exact) {
+            None => {}
+            Some(Ok(())) => fired += 1,
+            Some(Err(difference)) => {
+                return Verdict::Failed(Box::new(Counterexample {
+                    before,
+                    after,
+                    inputs,
+                    difference,
+                }));
+            }
+        }
+    }
+    match fired {
+        0 => Verdict::Untried,
+        n => Verdict::Held(n),
+    }
+}
+
+/// The module after the rule; `None` if it does not fire.
+fn rewritten(rule: &Rule, before: &GraphModule) -> Option<GraphModule> {
+    let options = RewriteOptions {
+        fast: true,
+        once: true,
+        ..RewriteOptions::default()
+    };
+    let mut after = before.clone();
+    // What cannot be applied is refused where the rule is used, too.
+    let report = rewrite(&mut after, std::slice::from_ref(rule), &options).ok()?;
+    (report.total() > 0).then_some(after)
+}
+
+/// A graph that the rule may match: its pattern with the holes filled at random. Also the types of its inputs.
+fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(String, TensorType)>)> {
+    let mut graph = Graph::new();
+    let mut map: HashMap<_, Arg> = HashMap::new();
+    let mut types = vec![];
+    random.begin_graph();
+    let mut holes: Vec<_> = rule.pattern.holes().collect();
+    // Alternatives refer to other holes.
+    holes.sort_by_key(|(n, hole)| (matches!(hole, Hole::Either(_)), *n));
+    for (n, hole) in holes {
+        let name = rule.pattern.name(n);
+        let arg = match hole {
+            Hole::Value(declared) => {
+                let ty = random.type_of_input(declared)?;
+                let p = graph.placeholder(name, None);
+                graph.meta_mut(p).ty = Some(Val::Leaf(ty.clone()));
+                types.push((graph[p].name().to_string(), ty));
+                Val::Leaf(p)
+            }
+            Hole::Literal => random.literal(),
+            Hole::Rest => random.list(),
+            Hole::Either(choices) => {
+                let choice = random.pick(choices);
+                choice.try_map(&mut |l| map.get(l).cloned().ok_or(())).ok()?
+            }
+            // A value of the replacement.
+            Hole::Computed(_) => return None,
+        };
+        map.insert(n, arg);
+    }
+    let result = graph.graph_copy(&rule.pattern.graph, &mut map).ok()??;
+    graph.set_output(result);
+    for n in graph.ids() {
+        graph.meta_mut(n).span = None;
+        graph.text_mut(n).target_span = None;
+    }
+    let mut module = GraphModule::new("main", graph);
+    let found = infer(&mut module, &InferOptions::default());
+    (!found.has_errors()).then_some((module, types))
+}
+
+/// Whether both graphs give the same results; `None` if the first gives none.
+fn compare_runs(
+    before: &GraphModule,
+    after: &GraphModule,
+    inputs: &[(String, Tensor)],
+    exact: bool,
+) -> Option<Result<(), String>> {
+    let values = || inputs.iter().map(|(_, t)| Val::Leaf(t.clone())).collect();
+    let wanted = interp::run(before, values()).ok()?;
+    let found = match interp::run(after, values()) {
+        Ok(found) => found,
+        Err(d) => return Some(Err(format!("after the rule, the graph fails: {}", d.title))),
+    };
+    let pairs = wanted.flatten().into_iter().zip(found.flatten());
+    let mut agree = pairs.map(|(w, f)| match (w.as_leaf(), f.as_leaf()) {
+        (Some(w), Some(f)) => compare_tensors(w, f, exact),
+        // Numbers, whose text has all digits.
+        _ if format!("{w:?}") == format!("{f:?}") => Ok(()),
+        _ => Err(format!("{f:?} instead of {w:?}")),
+    });
+    Some(agree.try_for_each(|r| r))
+}
+
+fn compare_tensors(want: &Tensor, found: &Tensor, exact: bool) -> Result<(), String> {
+    if want.ty() != found.ty() {
+        return Err(format!("{} instead of {}", found.ty(), want.ty()));
+    }
+    let tolerance = match want.dtype() {
+        DType::BF16 => 5e-2,
+        DType::F16 => 5e-3,
+        _ => 1e-5,
+    };
+    let differs = (0..want.numel()).find(|&i| {
+        let (w, f) = (want.get(i), found.get(i));
+        match exact || !want.dtype().is_float() {
+            true => bits(&w) != bits(&f),
+            false => !is_near(w.to_f64(), f.to_f64(), tolerance),
+        }
+    });
+    match differs {
+        None => Ok(()),
+        Some(i) => Err(format!(
+            "element {i} is {} instead of {}",
+            show(&found.get(i)),
+            show(&want.get(i))
+        )),
+    }
+}
+
+fn is_near(want: f64, found: f64, tolerance: f64) -> bool {
+    (want - found).abs() <= tolerance * (1.0 + want.abs()) || want == found || (want.is_nan() && found.is_nan())
+}
+
+/// The bits of an element. All NaNs are one.
+fn bits(a: &Scalar) -> (u8, u64) {
+    let float = |x: f64| if x.is_nan() { (1, 0) } else { (0, x.to_bits()) };
+    match a {
+        Scalar::F64(x) => float(*x),
+        Scalar::F32(x) | Scalar::Half(_, x) => float(*x as f64),
+        Scalar::Int(_, i) => (0, *i as u64),
+        Scalar::Bool(b) => (0, *b as u64),
+    }
+}
+
+fn show(a: &Scalar) -> String {
+    match a {
+        Scalar::Int(_, i) => i.to_string(),
+        Scalar::Bool(b) => b.to_string(),
+        Scalar::F32(x) => format!("{x:?}"),
+        other => format!("{:?}", other.to_f64()),
+    }
+}
+
+/// A tensor's type and first elements, in row-major order.
+fn show_tensor(t: &Tensor) -> String {
+    let mut elements: Vec<String> = (0..t.numel().min(SHOWN)).map(|i| show(&t.get(i))).collect();
+    if t.numel() > SHOWN {
+        elements.push("…".into());
+    }
+    format!("{} [{}]", t.ty(), elements.join(", "))
+}
+
+/// A type as a tensor's; `None` for numbers and structures.
+fn tensor_type(ty: &Type) -> Option<&TensorType> {
+    match ty {
+        Val::Leaf(t) => Some(t),
+        _ => None,
+    }
+}
