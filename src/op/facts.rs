@@ -1,7 +1,7 @@
 //! Properties of rows that later stages use. Each is declared at its row, so that no stage keeps a list of ops.
 
 use super::running::RunningStats;
-use super::{Call, Effect, ExprText, Meaning, Op, OpId};
+use super::{Call, Effect, ExprText, FillFn, Meaning, Op, OpId};
 use crate::types::TensorType;
 
 /// The bounds to which a call clamps each element.
@@ -28,6 +28,9 @@ pub struct Facts {
     pub draws: DrawOrder,
     /// The row returns its operand itself if it draws no random numbers.
     pub dropout: bool,
+    /// For a routine whose result's size may depend on values: the same for calls whose sizes are known, which writes to the caller's
+    /// memory.
+    pub fill: Option<FillFn>,
 }
 
 /// The memory order of a result's dims.
@@ -126,6 +129,12 @@ impl Op {
     /// Declares the order in which the row draws random numbers.
     pub fn draws(mut self, order: DrawOrder) -> Op {
         self.facts.draws = order;
+        self
+    }
+
+    /// Declares how a routine writes its result to the caller's memory if its size is known.
+    pub fn fills(mut self, fill: FillFn) -> Op {
+        self.facts.fill = Some(fill);
         self
     }
 

@@ -45,6 +45,7 @@ fn by_tensors() -> Vec<Op> {
             index_type,
             Meaning::Routine(index),
         )
+        .fills(|c, outs, _| copy_places(c.leaf("self")?, &Places::new(c)?, outs[0].bytes_mut()))
         .doc("x[i, j, …] with index tensors, masks, and None for whole dims")
         .spelled(
             "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
@@ -208,7 +209,13 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let places = Places::new(c)?;
     let mut out = zeros(x.dtype(), &places.shape)?;
-    let (src, dst) = (x.bytes(), out.bytes_mut());
+    copy_places(x, &places, out.bytes_mut())?;
+    Ok(Val::Leaf(out))
+}
+
+/// Copies the elements at `places`.
+fn copy_places(x: &Tensor, places: &Places, dst: &mut [u8]) -> OpResult<()> {
+    let src = x.bytes();
     with_size!(x.dtype().size(), N => {
         let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
         places.for_each_run(|i, p, n| match n {
@@ -216,7 +223,7 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             _ => dst[i..i + n].copy_from_slice(&src[p..p + n]),
         });
     });
-    Ok(Val::Leaf(out))
+    Ok(())
 }
 
 /// Strides that broadcast `values` to `shape`.
