@@ -10,7 +10,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use smallvec::SmallVec;
 
 /// The library of a call's arrays, which is also the library of its results.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,8 +45,9 @@ pub(crate) type Slot = Option<Val<usize>>;
 
 /// The arguments of a call.
 pub(crate) struct Arguments {
-    pub(crate) arrays: SmallVec<[Array; 4]>,
-    pub(crate) slots: SmallVec<[Slot; 4]>,
+    // Not inline: arguments are moved often, and an array's description is large.
+    pub(crate) arrays: Vec<Array>,
+    pub(crate) slots: Vec<Slot>,
     pub(crate) library: Library,
 }
 
@@ -213,8 +213,8 @@ impl Signature {
 /// The arguments that have been read so far.
 struct Reader<'py> {
     torch: Option<&'static Torch>,
-    arrays: SmallVec<[Array; 4]>,
-    slots: SmallVec<[Slot; 4]>,
+    arrays: Vec<Array>,
+    slots: Vec<Slot>,
     has_torch: bool,
     py: Python<'py>,
 }
@@ -223,8 +223,8 @@ impl<'py> Reader<'py> {
     fn new(py: Python<'py>, inputs: usize) -> PyResult<Reader<'py>> {
         Ok(Reader {
             torch: torch::loaded(py)?,
-            arrays: SmallVec::new(),
-            slots: std::iter::repeat_with(|| None).take(inputs).collect(),
+            arrays: Vec::with_capacity(inputs),
+            slots: vec![None; inputs],
             has_torch: false,
             py,
         })
@@ -301,15 +301,15 @@ impl<'py> Reader<'py> {
     }
 
     fn read_tensor(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Val<usize>>> {
-        if ndarray::is_array(value) {
-            let array = ndarray::read(value)?;
-            return Ok(Some(self.add(array)));
-        }
         if let Some(torch) = self.torch
             && torch.is_tensor(value)?
         {
             self.has_torch = true;
             let array = torch.read(value)?;
+            return Ok(Some(self.add(array)));
+        }
+        if ndarray::is_array(value) {
+            let array = ndarray::read(value)?;
             return Ok(Some(self.add(array)));
         }
         let plain = value.is_none() || value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();

@@ -90,7 +90,7 @@ impl Part {
         let views = arrays.iter().zip(&self.inputs);
         let views = views.map(|(a, (_, order))| Ok(view(a, order.as_deref())?.into()));
         let views: SmallVec<[Input; 8]> = views.collect::<Result<_, _>>().map_err(layout_error)?;
-        let run = detached(py, || code.compiled.run(views))?;
+        let run = detached(py, || code.compiled.run_with(&views))?;
         let outputs = run.map_err(|e| errors::raise(py, &e))?;
         self.give(args, torch, outputs.into_value())
     }

@@ -268,7 +268,7 @@ pub(crate) fn export(tensor: Tensor, order: Option<&[usize]>) -> Option<NonNull<
             dl_tensor: DLTensor::empty(),
         },
         shape: ordered(tensor.shape(), order),
-        strides: ordered(&tensor.strides(), order),
+        strides: ordered(&row_major_strides(tensor.shape()), order),
         _tensor: tensor,
     });
     let t = &mut exported.managed.dl_tensor;
@@ -283,6 +283,15 @@ pub(crate) fn export(tensor: Tensor, order: Option<&[usize]>) -> Option<NonNull<
         (*raw).managed.manager_ctx = raw.cast();
         Some(NonNull::from(&mut (*raw).managed))
     }
+}
+
+fn row_major_strides(shape: &[usize]) -> SmallVec<[usize; 6]> {
+    let mut strides: SmallVec<[usize; 6]> = SmallVec::from_elem(1, shape.len());
+    for i in (1..shape.len()).rev() {
+        // As in fxc: nothing is read through these strides if a size is zero.
+        strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
+    }
+    strides
 }
 
 fn ordered(sizes: &[usize], order: Option<&[usize]>) -> SmallVec<[i64; 6]> {

@@ -4,15 +4,11 @@ use crate::args::{Arguments, Signature};
 use crate::array::Array;
 use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Tensor, View};
-use smallvec::SmallVec;
 
 /// The inputs of a call. They borrow the arrays' memory, which their owners keep alive.
-pub(crate) fn of_call<'a>(
-    arguments: &'a Arguments,
-    signature: &'a Signature,
-) -> Result<SmallVec<[Input<'a>; 4]>, LayoutError> {
+pub(crate) fn of_call<'a>(arguments: &'a Arguments, signature: &'a Signature) -> Result<Vec<Input<'a>>, LayoutError> {
     let all = arguments.slots.iter().all(Option::is_some);
-    let mut inputs = SmallVec::new();
+    let mut inputs = Vec::with_capacity(arguments.slots.len());
     for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {
         let Some(value) = slot else { continue };
         let input = match value {

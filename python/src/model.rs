@@ -13,7 +13,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -104,7 +103,6 @@ fn read_targets(value: &Bound<'_, PyAny>) -> PyResult<Vec<Target>> {
 }
 
 /// The code of a model and its calling convention.
-#[derive(Clone)]
 pub(crate) struct Code {
     pub(crate) era: Era,
     pub(crate) compiled: Compiled,
@@ -115,7 +113,7 @@ pub(crate) struct Code {
 pub(crate) struct ModelState {
     pub(crate) model: SharedModel,
     pub(crate) settings: Settings,
-    code: Mutex<Option<Code>>,
+    code: Mutex<Option<Arc<Code>>>,
     /// Creates results of classes other than tuples, lists and dicts.
     pub(crate) restore: Option<Py<PyAny>>,
     pub(crate) path: Option<PathBuf>,
@@ -126,7 +124,7 @@ pub(crate) struct ModelState {
 
 impl ModelState {
     /// The code for this process and the current number of threads; compiles it if needed.
-    pub(crate) fn code(&self, py: Python<'_>) -> PyResult<Code> {
+    pub(crate) fn code(&self, py: Python<'_>) -> PyResult<Arc<Code>> {
         let era = Era::now(self.settings.threads);
         {
             let code = lock(py, &self.code);
@@ -137,18 +135,18 @@ impl ModelState {
         self.compile(py, era)
     }
 
-    fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Code> {
+    fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Arc<Code>> {
         let model = lock(py, &self.model).clone();
         let signature = Arc::new(Signature::from_module(model.signature()));
         let options = self.settings.options(era, &self.token);
         let _watch = Watch::start(py, &format!("compiling {}", model.signature().name))?;
         let compiled = interruptible(py, &self.token, || model.compile(&options))?;
         let compiled = compiled.map_err(|e| errors::raise(py, &e))?;
-        let code = Code {
+        let code = Arc::new(Code {
             era,
             compiled,
             signature,
-        };
+        });
         let before = lock(py, &self.code).replace(code.clone());
         // Drop it after releasing the lock: this may be the last reference to the code.
         drop(before);
@@ -161,10 +159,10 @@ impl ModelState {
         py: Python<'_>,
         arguments: &'a Arguments,
         signature: &'a Signature,
-        mut call: impl FnMut(SmallVec<[Input<'a>; 4]>) -> Result<Outputs, Error> + Send,
+        mut call: impl FnMut(&[Input<'a>]) -> Result<Outputs, Error> + Send,
     ) -> PyResult<Outputs> {
         let inputs = inputs::of_call(arguments, signature).map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let run = interruptible(py, &self.token, || call(inputs.clone()))?;
+        let run = interruptible(py, &self.token, || call(&inputs))?;
         run.map_err(|e| errors::raise(py, &e))
     }
 
@@ -283,7 +281,7 @@ impl CompiledModel {
             .transpose()?;
         let run = self
             .state
-            .run(py, &arguments, &code.signature, |inputs| code.compiled.run(inputs));
+            .run(py, &arguments, &code.signature, |inputs| code.compiled.run_with(inputs));
         drop(watch);
         let outputs = run?;
         writes::hand_back(&outputs, &code.signature, args, kwargs)?;

@@ -101,7 +101,7 @@ pub(crate) fn _after_fork_in_child() {
 }
 
 thread_local! {
-    /// The time when this thread's work began.
+    /// The time of the first poll of this thread's work. Most calls are over before it, and do not read the clock.
     static BEGIN: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The exception that a signal handler raised while this thread worked.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
@@ -117,7 +117,9 @@ const UNNOTICED: Duration = Duration::from_millis(100);
 pub(crate) fn signal_token() -> CancelToken {
     CancelToken::polling(Duration::from_millis(20), || {
         let is_main_thread = MAIN_THREAD.get() == Some(&std::thread::current().id());
-        let is_long = BEGIN.get().is_some_and(|b| b.elapsed() > UNNOTICED);
+        let begin = BEGIN.get().unwrap_or_else(Instant::now);
+        BEGIN.set(Some(begin));
+        let is_long = begin.elapsed() > UNNOTICED;
         is_main_thread
             && is_long
             && Python::attach(|py| match py.check_signals() {
@@ -157,7 +159,7 @@ pub(crate) fn interruptible<R: Send>(
     mut work: impl FnMut() -> Result<R, fxc::Error> + Send,
 ) -> PyResult<Result<R, fxc::Error>> {
     loop {
-        BEGIN.set(Some(Instant::now()));
+        BEGIN.set(None);
         let done = detached(py, &mut work)?;
         if let Some(raised) = RAISED.take() {
             token.reset();

@@ -114,9 +114,9 @@ pub(crate) fn native_seconds<'py>(
     model.state.run(py, &arguments, &code.signature, |inputs| {
         let start = Instant::now();
         for _ in 1..calls {
-            code.compiled.run(inputs.iter().cloned())?;
+            code.compiled.run_with(inputs)?;
         }
-        let last = code.compiled.run(inputs);
+        let last = code.compiled.run_with(inputs);
         spent = start.elapsed();
         last
     })?;

@@ -26,14 +26,15 @@ pub struct Compiled(Arc<CompiledInner>);
 pub(super) struct CompiledInner {
     model: Model,
     options: Options,
-    /// Idle workers. Each has its own memory for intermediate values; workers share machine code and packed weights.
-    idle: Mutex<Vec<ModelWorker>>,
+    /// Idle workers. Each has its own memory for intermediate values; workers share machine code and packed weights. Boxed, because each
+    /// call moves one.
+    idle: Mutex<Vec<Box<ModelWorker>>>,
     /// The warnings of compilation so far.
     warnings: Mutex<Diagnostics>,
 }
 
 impl CompiledInner {
-    fn lock_idle(&self) -> MutexGuard<'_, Vec<ModelWorker>> {
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Box<ModelWorker>>> {
         // Code that may panic does not run while the lock is held, so the list is consistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,9 +60,8 @@ impl CompiledInner {
                 .for_each(|(path, value)| worker.function.set_state(&path, value));
         })??;
         worker.write_cache();
-        let found = worker.take_findings();
-        if !found.is_empty() {
-            self.lock_warnings().extend(found);
+        if worker.has_findings() {
+            self.lock_warnings().extend(worker.take_findings());
         }
         Ok(result)
     }
@@ -71,13 +71,13 @@ impl CompiledInner {
     }
 
     /// An idle worker, or a new one.
-    pub(super) fn take_worker(&self) -> ModelWorker {
+    pub(super) fn take_worker(&self) -> Box<ModelWorker> {
         let idle = self.lock_idle().pop();
-        idle.unwrap_or_else(|| ModelWorker::new(&self.model, &self.options))
+        idle.unwrap_or_else(|| Box::new(ModelWorker::new(&self.model, &self.options)))
     }
 
     /// Returns a worker for later calls and resets its buffers to their initial values.
-    pub(super) fn give_back(&self, mut worker: ModelWorker) {
+    pub(super) fn give_back(&self, mut worker: Box<ModelWorker>) {
         worker.function.reset();
         self.lock_idle().push(worker);
     }
@@ -94,7 +94,7 @@ impl Drop for CompiledInner {
 
 impl Compiled {
     pub(super) fn new(model: Model, options: Options) -> Result<Compiled, Error> {
-        let mut worker = ModelWorker::new(&model, &options);
+        let mut worker = Box::new(ModelWorker::new(&model, &options));
         for inputs in model.inputs_to_prepare(&options)? {
             worker.prepare(inputs)?;
         }
@@ -110,7 +110,12 @@ impl Compiled {
     /// new sizes compiles for them.
     pub fn run<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Outputs, Error> {
         let inputs: CallInputs = inputs.into_iter().collect();
-        self.with_worker(|w| w.run(&inputs))
+        self.run_with(&inputs)
+    }
+
+    /// [`Compiled::run`] with inputs that the caller keeps for further calls.
+    pub fn run_with(&self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
+        self.with_worker(|w| w.run(inputs))
     }
 
     /// Calls the model and writes the result's tensors, in flattened order, to the caller's memory, which must have their types. With

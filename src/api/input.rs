@@ -1,9 +1,67 @@
 //! Inputs of calls.
 
 use crate::driver::{Given, Provided, Value};
+use crate::runtime::RunInput;
 use crate::tensor::{Tensor, View};
-use crate::types::Val;
+use crate::types::{DType, Val};
 use std::borrow::Cow;
+
+/// A tensor among the inputs of a call.
+#[derive(Clone, Copy)]
+pub(super) enum TensorRef<'a> {
+    /// The caller's memory.
+    View(&'a View<'a>),
+    Tensor(&'a Tensor),
+}
+
+impl TensorRef<'_> {
+    /// Whether compiled code can read it in place.
+    pub(super) fn is_dense(&self) -> bool {
+        match self {
+            TensorRef::View(v) => v.dense_address().is_some(),
+            TensorRef::Tensor(_) => true,
+        }
+    }
+
+    /// A copy of its elements.
+    pub(super) fn to_tensor(self) -> Tensor {
+        match self {
+            TensorRef::View(v) => v.to_tensor(),
+            TensorRef::Tensor(t) => t.clone(),
+        }
+    }
+}
+
+/// Panics if the tensor is not dense; callers check this first.
+impl RunInput for TensorRef<'_> {
+    fn dtype(&self) -> DType {
+        match self {
+            TensorRef::View(v) => v.dtype(),
+            TensorRef::Tensor(t) => t.dtype(),
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            TensorRef::View(v) => v.shape(),
+            TensorRef::Tensor(t) => t.shape(),
+        }
+    }
+
+    fn address(&self) -> *const u8 {
+        match self {
+            TensorRef::View(v) => v.address(),
+            TensorRef::Tensor(t) => t.address(),
+        }
+    }
+
+    fn keep(&self) -> Tensor {
+        match self {
+            TensorRef::View(v) => v.to_tensor(),
+            TensorRef::Tensor(t) => t.deep_copy(),
+        }
+    }
+}
 
 /// A value for an input, by position or by name.
 ///
@@ -50,10 +108,10 @@ impl<'a> Input<'a> {
     }
 
     /// The tensor, if it is one.
-    pub(super) fn as_view(&self) -> Option<View<'_>> {
+    pub(super) fn as_tensor(&self) -> Option<TensorRef<'_>> {
         match &self.value {
-            InputValue::View(v) => Some(v.clone()),
-            InputValue::Value(Val::Leaf(t)) => Some(t.into()),
+            InputValue::View(v) => Some(TensorRef::View(v)),
+            InputValue::Value(Val::Leaf(t)) => Some(TensorRef::Tensor(t)),
             InputValue::Value(_) => None,
         }
     }

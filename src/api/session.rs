@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A compiled model that keeps its state between calls: each call starts with the buffers that the previous one left.
 pub struct Session {
     shared: Arc<CompiledInner>,
-    worker: Option<ModelWorker>,
+    worker: Option<Box<ModelWorker>>,
 }
 
 impl Session {
@@ -30,7 +30,12 @@ impl Session {
     /// Calls the model: see [`Compiled::run`](super::Compiled::run).
     pub fn run<'a>(&mut self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Outputs, Error> {
         let inputs: CallInputs = inputs.into_iter().collect();
-        self.with_worker(|w| w.run(&inputs))
+        self.run_with(&inputs)
+    }
+
+    /// [`Session::run`] with inputs that the caller keeps for further calls.
+    pub fn run_with(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
+        self.with_worker(|w| w.run(inputs))
     }
 
     /// Calls the model and writes the results to the caller's memory: see [`Compiled::run_into`](super::Compiled::run_into).

@@ -1,14 +1,14 @@
 //! The resources for one call at a time: the code for the sizes so far, memory and threads.
 
 use super::error::Error;
-use super::input::Input;
+use super::input::{Input, TensorRef};
 use super::model::Model;
 use super::options::Options;
 use super::output::Outputs;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::{self, BoundInputs, CallResult, Function, bind};
 use crate::graph::GraphModule;
-use crate::tensor::{Tensor, View, ViewMut};
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::Type;
 use smallvec::SmallVec;
 
@@ -65,6 +65,11 @@ impl ModelWorker {
         done.map_err(|driver::Reported| self.take_error())
     }
 
+    /// Whether there are diagnostics since the last call.
+    pub(super) fn has_findings(&self) -> bool {
+        !self.session.diagnostics.is_empty()
+    }
+
     /// The diagnostics since the last call.
     pub(super) fn take_findings(&mut self) -> Diagnostics {
         std::mem::take(&mut self.session.diagnostics)
@@ -72,7 +77,9 @@ impl ModelWorker {
 
     /// Stores new code in the cache after its first successful call.
     pub(super) fn write_cache(&mut self) {
-        driver::write_in_background(std::mem::take(&mut self.session.pending));
+        if !self.session.pending.is_empty() {
+            driver::write_in_background(std::mem::take(&mut self.session.pending));
+        }
     }
 
     fn take_error(&mut self) -> Error {
@@ -96,8 +103,8 @@ impl ModelWorker {
     /// Calls the model. Its buffers keep their new values.
     pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
         let copies = copy_strided(inputs);
-        let views = dense_views(inputs, &copies, &self.names);
-        let direct = views.and_then(|views| self.function.call_direct(&mut self.session, &views));
+        let tensors = dense_tensors(inputs, &copies, &self.names);
+        let direct = tensors.and_then(|tensors| self.function.call_direct(&mut self.session, &tensors));
         let called = match direct {
             Some(called) => called,
             None => {
@@ -114,8 +121,9 @@ impl ModelWorker {
     /// [`ModelWorker::run`] that writes the result's tensors to the caller's memory.
     pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
         let copies = copy_strided(inputs);
-        let views = dense_views(inputs, &copies, &self.names);
-        let direct = views.and_then(|views| self.function.call_direct_into(&mut self.session, &views, outputs));
+        let tensors = dense_tensors(inputs, &copies, &self.names);
+        let direct =
+            tensors.and_then(|tensors| self.function.call_direct_into(&mut self.session, &tensors, outputs));
         match direct {
             Some(Ok(())) => Ok(()),
             Some(Err(driver::Reported)) => Err(self.take_error()),
@@ -135,38 +143,37 @@ impl ModelWorker {
     }
 }
 
-/// Copies of the inputs whose memory layout the code cannot read.
-fn copy_strided(inputs: &[Input<'_>]) -> SmallVec<[Option<Tensor>; 4]> {
-    let copy = |i: &Input<'_>| {
-        i.as_view()
-            .filter(|v| v.dense_address().is_none())
-            .map(|v| v.to_tensor())
-    };
-    inputs.iter().map(copy).collect()
+/// Copies of the inputs whose memory layout the code cannot read. Empty if it can read all of them.
+fn copy_strided(inputs: &[Input<'_>]) -> Vec<Option<Tensor>> {
+    let strided = |i: &Input<'_>| i.as_tensor().filter(|t| !t.is_dense()).map(TensorRef::to_tensor);
+    match inputs.iter().any(|i| i.as_tensor().is_some_and(|t| !t.is_dense())) {
+        true => inputs.iter().map(strided).collect(),
+        false => vec![],
+    }
 }
 
 /// The inputs in the model's order as dense tensors, if all of them are tensors and each is given once.
-fn dense_views<'a>(
+fn dense_tensors<'a>(
     inputs: &'a [Input<'_>],
     copies: &'a [Option<Tensor>],
     names: &[String],
-) -> Option<SmallVec<[View<'a>; 4]>> {
+) -> Option<SmallVec<[TensorRef<'a>; 4]>> {
     if inputs.len() != names.len() {
         return None;
     }
-    let mut places: SmallVec<[Option<View<'a>>; 4]> = SmallVec::from_elem(None, names.len());
+    let mut places: SmallVec<[Option<TensorRef<'a>>; 4]> = SmallVec::from_elem(None, names.len());
     let mut next = 0;
-    for (input, copy) in inputs.iter().zip(copies) {
+    for (i, input) in inputs.iter().enumerate() {
         let place = match input.name() {
             Some(name) => names.iter().position(|n| n == name)?,
             None => next,
         };
         next += usize::from(input.name().is_none());
-        let view = match copy {
-            Some(t) => t.into(),
-            None => input.as_view()?,
+        let tensor = match copies.get(i) {
+            Some(Some(t)) => TensorRef::Tensor(t),
+            _ => input.as_tensor()?,
         };
-        if places[place].replace(view).is_some() {
+        if places[place].replace(tensor).is_some() {
             return None;
         }
     }

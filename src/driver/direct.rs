@@ -8,7 +8,8 @@ use super::run::input_positions;
 use super::session::{Reported, Session, Staged};
 use crate::diag::Diagnostic;
 use crate::graph::{GraphModule, Mutation};
-use crate::tensor::{View, ViewMut};
+use crate::runtime::RunInput;
+use crate::tensor::ViewMut;
 use crate::types::{DType, Type, Val};
 use smallvec::SmallVec;
 
@@ -36,22 +37,24 @@ impl DirectInputs {
         })
     }
 
-    fn fit(&self, inputs: &[View<'_>]) -> bool {
-        let same = |(t, v): (&(DType, Vec<usize>), &View<'_>)| {
-            t.0 == v.dtype() && t.1 == v.shape() && v.dense_address().is_some()
-        };
+    fn fit<I: RunInput>(&self, inputs: &[I]) -> bool {
+        let same = |(t, v): (&(DType, Vec<usize>), &I)| t.0 == v.dtype() && t.1 == v.shape();
         self.types.len() == inputs.len() && self.types.iter().zip(inputs).all(same)
     }
 
-    fn pick<'a, 'b>(&self, inputs: &'b [View<'a>]) -> SmallVec<[&'b View<'a>; 8]> {
-        self.positions.iter().map(|&i| &inputs[i]).collect()
+    fn pick<I: Copy>(&self, inputs: &[I]) -> SmallVec<[I; 8]> {
+        self.positions.iter().map(|&i| inputs[i]).collect()
     }
 }
 
 impl Function {
     /// Calls the model on dense tensors, one per input, if there is code for their types. Otherwise returns `None`;
     /// [`Function::call`] then compiles it.
-    pub fn call_direct(&mut self, session: &mut Session, inputs: &[View<'_>]) -> Option<Staged<CallResult>> {
+    pub fn call_direct<I: RunInput + Copy>(
+        &mut self,
+        session: &mut Session,
+        inputs: &[I],
+    ) -> Option<Staged<CallResult>> {
         let is_tuple = returns_tuple(self.module());
         let version = self.direct_version(inputs)?;
         let picked = version.direct.as_ref()?.pick(inputs);
@@ -68,10 +71,10 @@ impl Function {
 
     /// [`Function::call_direct`], with the result's tensors in the caller's memory. Also returns `None` if the call
     /// changes an input: its new value is a result for which the caller has no memory.
-    pub fn call_direct_into(
+    pub fn call_direct_into<I: RunInput + Copy>(
         &mut self,
         session: &mut Session,
-        inputs: &[View<'_>],
+        inputs: &[I],
         targets: &mut [ViewMut<'_>],
     ) -> Option<Staged<()>> {
         let version = self.direct_version(inputs)?;
@@ -94,7 +97,7 @@ impl Function {
     }
 
     /// The version for these inputs, which becomes the last one used, with the current state.
-    fn direct_version(&mut self, inputs: &[View<'_>]) -> Option<&mut Version> {
+    fn direct_version<I: RunInput>(&mut self, inputs: &[I]) -> Option<&mut Version> {
         let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
         let index = self.versions.iter().rposition(fits)?;
         if index + 1 < self.versions.len() {
@@ -109,8 +112,8 @@ impl Function {
         Some(version)
     }
 
-    fn report_direct(&self, session: &mut Session, d: Diagnostic, inputs: &[View<'_>]) -> Reported {
-        let values: Vec<_> = inputs.iter().map(|v| Val::Leaf(v.to_tensor())).collect();
+    fn report_direct<I: RunInput>(&self, session: &mut Session, d: Diagnostic, inputs: &[I]) -> Reported {
+        let values: Vec<_> = inputs.iter().map(|v| Val::Leaf(v.keep())).collect();
         let bound = BoundInputs {
             types: values.iter().map(type_of).collect(),
             values,

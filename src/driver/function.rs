@@ -172,11 +172,11 @@ impl Function {
     pub fn reset(&mut self) {
         if !self.replaced.is_empty() {
             self.forget_code();
-        }
-        for (path, first) in self.replaced.drain() {
-            match first {
-                Some(a) => drop(self.module.attributes.insert(path, a)),
-                None => drop(self.module.attributes.shift_remove(&path)),
+            for (path, first) in self.replaced.drain() {
+                match first {
+                    Some(a) => drop(self.module.attributes.insert(path, a)),
+                    None => drop(self.module.attributes.shift_remove(&path)),
+                }
             }
         }
         if self.state.is_empty() {

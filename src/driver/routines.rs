@@ -12,7 +12,12 @@ pub(super) struct OpTable;
 impl Routines for OpTable {
     fn find(&self, name: &str) -> Option<RoutineFn> {
         let op = op::by_name(name)?;
-        match op.meaning {
+        let meaning = match (op.meaning, op.facts.fill) {
+            // Programs contain only calls whose sizes are known.
+            (Meaning::Routine(_), Some(f)) => Meaning::Fill(f),
+            (meaning, _) => meaning,
+        };
+        match meaning {
             Meaning::Fill(f) => Some(Box::new(move |args, outs, pool| {
                 f(&Call { op, args }, outs, pool).map_err(|e| routine_failed(e, op.name))
             })),

@@ -53,7 +53,9 @@ pub fn lower_traced(
     dims: &HashMap<String, i64>,
     seen: &mut dyn FnMut(&'static str, &Tir),
 ) -> Result<Program, LowerError> {
-    let mut program = lower_tir_traced(Tir::read(module, graph, dims)?, seen)?;
+    let mut tir = Tir::read(module, graph, dims)?;
+    tir.new_values = graph.mutations.len();
+    let mut program = lower_tir_traced(tir, seen)?;
     program.mutations = graph.mutations.clone();
     let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
     program.places = graph.iter().filter_map(placed).collect();

@@ -49,8 +49,8 @@ pub const PIPELINE: [StepInfo; 8] = [
     // fuses with the computation of its operand.
     step_info(
         "copy-results",
-        "copies results that are views, because a result must be a contiguous buffer",
-        StepChange::Tir(Tir::copy_view_results),
+        "copies results that are views, inputs or constants, because a result must be a contiguous buffer of its own",
+        StepChange::Tir(Tir::copy_shared_results),
     ),
     step_info(
         "fuse",

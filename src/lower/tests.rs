@@ -2,9 +2,10 @@
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
-use super::lower_tir_traced;
+use super::{lower_tir, lower_tir_traced};
 use super::schedule::schedule;
 use crate::kernel::{Kernel, Stmt};
+use crate::program::BufferPlace;
 
 fn tir(text: &str) -> Tir {
     Tir::parse(text).unwrap_or_else(|e| panic!("{e}"))
@@ -206,4 +207,46 @@ fn maps_of_transposed_operands_are_tiled() {
     // An operand that fits the cache is read in the order of the result, and so is one whose lines cannot be divided.
     assert_eq!(transposed(48, 96).parallel_extent(), 96);
     assert_eq!(transposed(200, 97).parallel_extent(), 97);
+}
+
+/// The buffers of the results, and the number of steps.
+fn results_and_steps(t: Tir) -> (Vec<BufferPlace>, usize) {
+    let p = lower_tir(t).unwrap_or_else(|e| panic!("{e:?}"));
+    let leaves = p.output.iter().flat_map(|o| o.leaves());
+    let places = leaves.map(|(b, _)| p.buffers[b.0].place.clone()).collect();
+    (places, p.steps.len())
+}
+
+#[test]
+fn kernels_copy_results_that_are_inputs() {
+    let text = "%x: f32[4, 8] = input 0
+         %flat: f32[32] = reshape(%x)
+         return (%x, %x, %flat)";
+    let (places, steps) = results_and_steps(tir(text));
+    assert!(places.iter().all(|p| matches!(p, BufferPlace::Output(_))), "{places:?}");
+    assert!(steps > 0);
+    // The caller of a called graph only reads its results.
+    let mut called = tir(text);
+    called.is_called = true;
+    let (places, steps) = results_and_steps(called);
+    assert!(places.iter().all(|p| matches!(p, BufferPlace::Input(0))), "{places:?}");
+    assert_eq!(steps, 0);
+}
+
+#[test]
+fn a_result_does_not_share_the_memory_of_a_buffers_new_value() {
+    let text = "%x: f32[4] = input 0
+         %y: f32[4] = map(%x) { neg(a0) }
+         return (%y, %y, %y)";
+    let mut t = tir(text);
+    t.new_values = 1;
+    let numbers: Vec<usize> = results_and_steps(t)
+        .0
+        .iter()
+        .map(|p| match p {
+            BufferPlace::Output(n) => *n,
+            p => panic!("{p:?}"),
+        })
+        .collect();
+    assert!(numbers[0] != numbers[1] && numbers[1] == numbers[2], "{numbers:?}");
 }

@@ -1,7 +1,7 @@
 //! Properties of rows that later stages use. Each is declared at its row, so that no stage keeps a list of ops.
 
 use super::running::RunningStats;
-use super::{Call, Effect, ExprText, Meaning, Op, OpId};
+use super::{Call, Effect, ExprText, FillFn, Meaning, Op, OpId};
 use crate::types::TensorType;
 
 /// The bounds to which a call clamps each element.
@@ -28,6 +28,9 @@ pub struct Facts {
     pub draws: DrawOrder,
     /// The row returns its operand itself if it draws no random numbers.
     pub dropout: bool,
+    /// For a routine whose result's size may depend on values: the same for calls whose sizes are known, which writes to the caller's
+    /// memory.
+    pub fill: Option<FillFn>,
     /// The parameters whose integers are indices, and their limits. For a parameter `index` or `indices` of a row with a
     /// parameter `dim`, the limit follows from the schema.
     pub index_limits: &'static [(&'static str, IndexLimit)],
@@ -163,6 +166,12 @@ impl Op {
     /// Declares which parameters are indices, and their limits.
     pub fn index_limits(mut self, limits: &'static [(&'static str, IndexLimit)]) -> Op {
         self.facts.index_limits = limits;
+        self
+    }
+
+    /// Declares how a routine writes its result to the caller's memory if its size is known.
+    pub fn fills(mut self, fill: FillFn) -> Op {
+        self.facts.fill = Some(fill);
         self
     }
 

@@ -3,6 +3,7 @@
 pub(in crate::lower) mod attention;
 pub mod expansion;
 pub mod recurrent;
+pub(in crate::lower) mod vectors;
 
 use crate::diag::{Code, Diagnostic};
 use crate::lower::LowerError;

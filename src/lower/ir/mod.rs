@@ -158,6 +158,10 @@ pub struct Tir {
     pub channels_last: HashMap<ValueId, [bool; 2]>,
     /// Thresholds for splitting and merging kernels.
     pub limits: Limits,
+    /// The number of leading results that are new values of buffers and inputs.
+    pub new_values: usize,
+    /// Whether it is a graph that a control-flow call runs, which reads the results and does not return them.
+    pub is_called: bool,
     /// The graph node that values are currently created for.
     pub(in crate::lower) name: Arc<str>,
     /// Whether all users of that node permute its dims so that the third comes before the second.
@@ -282,28 +286,57 @@ impl Tir {
         Ok(())
     }
 
-    /// Copies the program's results that are views: a result must be a whole row-major buffer. Large inputs that are results are copied
-    /// too: otherwise the caller's thread would copy them, to new memory.
-    pub(in crate::lower) fn copy_view_results(&mut self) -> OpResult<()> {
-        const LARGE: usize = 1 << 20;
+    /// Copies the program's results that have no memory of their own: views, inputs, constants, and the new values of buffers. Callers
+    /// may write to results, so each must be a whole row-major buffer that nothing else uses. Without a kernel, the caller's thread would
+    /// copy it after the run, to new memory.
+    pub(in crate::lower) fn copy_shared_results(&mut self) -> OpResult<()> {
         let Some(output) = self.output.take() else {
             return Ok(());
         };
-        let is_view = |tir: &Tir, v: ValueId| matches!(tir.value(v).def, Def::View { .. });
-        let copied = output.try_map(&mut |&v| {
-            let shown = self
-                .access(v)
-                .filter(|a| a.offset == 0 && a.is_contiguous(&self.value(v).shape));
-            let whole = shown.filter(|a| self.value(a.base).numel() == self.value(v).numel());
-            let base = self.value(whole.as_ref().map_or(v, |a| a.base));
-            let is_input = matches!(base.def, Def::Input(_)) && base.numel() * base.dtype.size() >= LARGE;
-            match is_view(self, v) && whole.is_none() || is_input {
-                true => self.copy(v).map(Val::Leaf),
-                false => Ok(Val::Leaf(v)),
+        let base_of = |tir: &Tir, v: ValueId| tir.access(v).map_or(v, |a| a.base);
+        let new_values: Vec<ValueId> = match &output {
+            Val::Tuple(items) => {
+                let leading = items.iter().take(self.new_values).filter_map(Val::as_leaf);
+                leading.map(|&v| base_of(self, v)).collect()
             }
+            _ => vec![],
+        };
+        let mut leaves = 0;
+        // A result that is returned twice is one tensor.
+        let mut copies = HashMap::new();
+        let copied = output.try_map(&mut |&v| {
+            let is_new_value = leaves < self.new_values;
+            leaves += 1;
+            let is_taken = !is_new_value && new_values.contains(&base_of(self, v));
+            if !is_taken && self.has_own_memory(v) {
+                return Ok(Val::Leaf(v));
+            }
+            let copy = match copies.get(&(v, is_new_value)) {
+                Some(&copy) => copy,
+                None => self.copy(v)?,
+            };
+            copies.insert((v, is_new_value), copy);
+            Ok(Val::Leaf(copy))
         });
         self.output = Some(copied?);
         Ok(())
+    }
+
+    /// Whether a result's memory is a whole row-major buffer that belongs to the results.
+    fn has_own_memory(&self, v: ValueId) -> bool {
+        let shown = self
+            .access(v)
+            .filter(|a| a.offset == 0 && a.is_contiguous(&self.value(v).shape));
+        let whole = shown.filter(|a| self.value(a.base).numel() == self.value(v).numel());
+        let base = whole.map(|a| self.value(a.base));
+        match base {
+            None => !matches!(self.value(v).def, Def::View { .. }),
+            // The results of a called graph are read only. Kernels cannot copy every dtype, but the caller can.
+            Some(base) => {
+                let is_foreign = matches!(base.def, Def::Input(_) | Def::Constant(_));
+                !is_foreign || self.is_called || !base.dtype.is_computed()
+            }
+        }
     }
 
     /// Where the elements of `v` are stored, if every value that is not a view has a buffer.

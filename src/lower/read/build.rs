@@ -26,7 +26,12 @@ impl Tir {
                 Ok(Val::Leaf(self.traced(v)))
             }
             Meaning::Decompose(f) => f(self, &call),
-            Meaning::Contract(f) => self.contract(f(&types)?, &ids),
+            Meaning::Contract(f) => {
+                match crate::lower::contract::vectors::recognise_vector_product(self, &types, &ids)? {
+                    Some(v) => Ok(Val::Leaf(self.traced(v))),
+                    None => self.contract(f(&types)?, &ids),
+                }
+            }
             Meaning::Host => {
                 let ty = call.op.result_type(&types, &mut Sizes::default())?;
                 ty.try_map(&mut |t| {

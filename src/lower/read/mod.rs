@@ -35,7 +35,10 @@ impl Tir {
             given: inputs,
             placeholders: 0,
             depth,
-            tir: Tir::default(),
+            tir: Tir {
+                is_called: depth > 0,
+                ..Tir::default()
+            },
             env: HashMap::new(),
             constants: HashMap::new(),
         };

@@ -28,6 +28,7 @@ pub(in crate::lower) fn recognise_special(
             }
             gather_rows(tir, table, rows, false).map(Some)
         }
+        Some(OpId::Index) => index_rows(tir, ids),
         Some(OpId::ConstantPadNd) => pad(tir, ids),
         Some(OpId::MaxPool1d | OpId::MaxPool2d | OpId::MaxPool3d) => max_pool(tir, types, ids),
         Some(OpId::AvgPool1d | OpId::AvgPool2d | OpId::AvgPool3d) => avg_pool(tir, types, ids),
@@ -95,6 +96,19 @@ fn gather_rows(tir: &mut Tir, table: ValueId, rows: ValueId, wrap: bool) -> OpRe
             special: Special::Rows { wrap },
         },
     )
+}
+
+/// `x[i]` with one tensor of integers. Negative indices count from the end.
+fn index_rows(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let table = *ids.leaf("self")?;
+    let [Val::Leaf(rows)] = ids.get("indices").items().unwrap_or_default() else {
+        return Ok(None);
+    };
+    let is_number = matches!(tir.value(*rows).dtype, DType::I64 | DType::I32);
+    if !is_number || tir.value(table).shape.is_empty() || !tir.value(table).dtype.is_computed() {
+        return Ok(None);
+    }
+    gather_rows(tir, table, *rows, true).map(Some)
 }
 
 fn pad(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {

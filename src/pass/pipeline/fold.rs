@@ -11,7 +11,7 @@ use crate::graph::purity::canonical_effect;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
-use crate::op::{Effect, Filled, OpId};
+use crate::op::{Effect, Filled, Meaning, Op, OpId};
 use crate::pass::build::{NodeOrigin, full_args};
 use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{Scalar, Tensor, byte_len};
@@ -71,7 +71,7 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
-    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit {
+    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit || is_generated_result(op, graph, n) {
         return None;
     }
     let resolved = infer::resolve_node(module, graph, n).ok()?;
@@ -95,6 +95,15 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     // An error here is also an error at run time, where it is reported with its location.
     let value = interp::evaluate_call(&call).ok()?;
     value.as_leaf().filter(|t| t.ty() == *ty).cloned()
+}
+
+/// Whether the node computes its elements from numbers alone, and is only returned. A constant would be read and copied for each call,
+/// which takes longer than computing the elements.
+fn is_generated_result(op: &Op, graph: &Graph, n: NodeId) -> bool {
+    let mut users = graph[n].users();
+    matches!(op.meaning, Meaning::Pointwise(_))
+        && graph[n].inputs().is_empty()
+        && users.all(|u| graph[u].op() == Opcode::Output)
 }
 
 /// Whether the inputs are small enough. Folding reads all of them: a table of millions of elements is not worth reading

@@ -46,6 +46,7 @@ fn by_tensors() -> Vec<Op> {
             index_type,
             Meaning::Routine(index),
         )
+        .fills(|c, outs, _| copy_places(c.leaf("self")?, &Places::new(c)?, outs[0].bytes_mut()))
         .doc("x[i, j, …] with index tensors, masks, and None for whole dims")
         .index_limits(&[("indices", IndexLimit::DimByDim("self"))])
         .spelled(
@@ -211,7 +212,13 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
     let places = Places::new(c)?;
     let mut out = zeros(x.dtype(), &places.shape)?;
-    let (src, dst) = (x.bytes(), out.bytes_mut());
+    copy_places(x, &places, out.bytes_mut())?;
+    Ok(Val::Leaf(out))
+}
+
+/// Copies the elements at `places`.
+fn copy_places(x: &Tensor, places: &Places, dst: &mut [u8]) -> OpResult<()> {
+    let src = x.bytes();
     with_size!(x.dtype().size(), N => {
         let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
         places.for_each_run(|i, p, n| match n {
@@ -219,7 +226,7 @@ fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             _ => dst[i..i + n].copy_from_slice(&src[p..p + n]),
         });
     });
-    Ok(Val::Leaf(out))
+    Ok(())
 }
 
 /// Strides that broadcast `values` to `shape`.

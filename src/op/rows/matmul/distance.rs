@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::types::{Dim, Val};
+use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = pairwise_rows();
@@ -222,10 +222,33 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "X1 and X2 must have the same number of columns. X1: {m} X2: {n}"
         )));
     }
+    if is_distance_product(c, x, y)? {
+        return b.op(OpId::_EuclideanDist, [x.into(), y.into()]).map(Val::Leaf);
+    }
     let (rx, ry) = (x.rank()?, y.rank()?);
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
     let d = b.sub(&x, &y)?;
     last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
+}
+
+/// The number of rows above which torch computes Euclidean distances by a matrix product.
+const DISTANCE_ROWS: i64 = 25;
+
+/// Whether to compute distances by a matrix product, as torch does: `compute_mode` may forbid or demand it, and by default the number of
+/// rows decides. With 16-bit floats the rounding of the product's operands is most of the result's error. Those of wider floats cancel,
+/// and differences are more exact.
+fn is_distance_product(c: &Call<Traced>, x: &Traced, y: &Traced) -> OpResult<bool> {
+    let (xs, ys) = (x.shape()?, y.shape()?);
+    let is_large = |shape: &[Dim]| shape[shape.len() - 2].as_const().is_some_and(|n| n > DISTANCE_ROWS);
+    let has_columns = xs.last().and_then(Dim::as_const).is_some_and(|n| n > 0);
+    let mode = c.get("compute_mode");
+    let wanted = match (mode.as_str(), mode.as_int()) {
+        (Some("use_mm_for_euclid_dist"), _) | (_, Some(1)) => true,
+        (Some("donot_use_mm_for_euclid_dist"), _) | (_, Some(2)) => false,
+        _ => is_large(xs) || is_large(ys),
+    };
+    let is_half = matches!(x.dtype(), DType::F16 | DType::BF16) && x.dtype() == y.dtype();
+    Ok(is_half && wanted && has_columns && c.get("p").as_f64() == Some(2.0))
 }
 
 fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

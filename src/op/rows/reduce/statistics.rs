@@ -50,11 +50,7 @@ fn trapezoid_rows() -> Vec<Op> {
     vec![
         Op::composite(
             "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
-            |b, c| {
-                let (parts, dim) = trapezoid_areas(b, c)?;
-                let sum = [parts.into(), ints_val(&[dim as i64])];
-                b.op(OpId::Sum, sum).map(Val::Leaf)
-            },
+            |b, c| trapezoid(b, c).map(Val::Leaf),
         )
         .doc("the area below a curve by the trapezoidal rule")
         .form(
@@ -77,8 +73,14 @@ fn cumulative_trapezoid_rows() -> Vec<Op> {
         Op::composite(
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
-                let (parts, dim) = trapezoid_areas(b, c)?;
-                b.cumsum(parts, Val::int(dim as i64)).map(Val::Leaf)
+                let dim = curve_dim(c)?.0;
+                let (parts, dim) = (trapezoid_areas(b, c)?, Val::int(dim as i64));
+                if c.opt_leaf("x").is_some() {
+                    let sums = b.cumsum(parts, dim)?;
+                    return b.div(&sums, Val::Float(2.0)).map(Val::Leaf);
+                }
+                let halves = b.mul(&parts, Val::Float(distance(c)? / 2.0))?;
+                b.cumsum(halves, dim).map(Val::Leaf)
             },
         )
         .doc("the cumulative areas below a curve by the trapezoidal rule")
@@ -211,29 +213,63 @@ fn corrcoef(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         .map(Val::Leaf)
 }
 
-/// The areas between neighbouring points of `y` along `dim`.
-fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
+/// The dim along which a curve is integrated, and its size.
+fn curve_dim(c: &Call<Traced>) -> OpResult<(usize, Dim)> {
     let y = c.leaf("y")?;
-    let rank = y.rank()?;
-    let dim = wrap_dim(c.int("dim")?, rank)?;
-    let Some(size) = y.shape()?.get(dim).cloned() else {
-        return Err(OpError::shape("trapezoid requires a tensor with dims"));
-    };
+    let dim = wrap_dim(c.int("dim")?, y.rank()?)?;
+    match y.shape()?.get(dim) {
+        Some(size) => Ok((dim, size.clone())),
+        None => Err(OpError::shape("trapezoid requires a tensor with dims")),
+    }
+}
+
+/// The distance between two points of a curve, which torch always takes as a float.
+fn distance(c: &Call<Traced>) -> OpResult<f64> {
+    let words = "trapezoid: Currently, we only support dx as a real number.";
+    c.get("dx").as_f64().ok_or_else(|| OpError::arg("dx", words))
+}
+
+/// The area below a curve, by torch's formulas: points at equal distances are summed once, and half of the ends is subtracted.
+fn trapezoid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+    let y = c.leaf("y")?;
+    let (dim, size) = curve_dim(c)?;
+    let along = || ints_val(&[dim as i64]);
+    if size == Dim::Const(0) {
+        let sum = b.op(OpId::Sum, [y.into(), along()])?;
+        return b.to_dtype(&sum, y.dtype());
+    }
+    if c.opt_leaf("x").is_some() {
+        let parts = trapezoid_areas(b, c)?;
+        let sum = b.op(OpId::Sum, [parts.into(), along()])?;
+        return b.div(&sum, Val::Float(2.0));
+    }
+    let sum = b.op(OpId::Sum, [y.into(), along()])?;
+    let mut end = |place: i64| b.op(OpId::Select, [y.into(), Val::int(dim as i64), Val::int(place)]);
+    let (first, last) = (end(0)?, end(-1)?);
+    let ends = b.add(&first, &last)?;
+    let half = b.mul(&ends, Val::Float(0.5))?;
+    let area = b.sub(&sum, &half)?;
+    b.mul(&area, Val::Float(distance(c)?))
+}
+
+/// Twice the area between each two points of a curve; the distance of the points is a factor if it is given by `x`.
+fn trapezoid_areas(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+    let y = c.leaf("y")?;
+    let (dim, size) = curve_dim(c)?;
     let end = size.sub(&Dim::Const(1));
     let (later, earlier) = (
         b.slice(y, dim, Dim::Const(1), size.clone(), 1)?,
         b.slice(y, dim, Dim::Const(0), end, 1)?,
     );
     let sums = b.add(&later, &earlier)?;
-    let product = match c.opt_leaf("x") {
-        None => b.mul(&sums, c.get("dx").clone())?,
+    match c.opt_leaf("x") {
+        None => Ok(sums),
         Some(x) => {
-            let x = as_long(b, x, rank, dim, &size)?;
+            let x = as_long(b, x, y.rank()?, dim, &size)?;
             let steps = b.op(OpId::Diff, [x.into(), Val::int(1), Val::int(dim as i64)])?;
-            b.mul(&steps, &sums)?
+            b.mul(&steps, &sums)
         }
-    };
-    Ok((b.div(&product, Val::Float(2.0))?, dim))
+    }
 }
 
 /// The positions of a curve's points, with at least as many dims as the curve. A vector lies along `dim`; other shapes
