@@ -12,6 +12,7 @@ PyTorch is imported only when needed. See docs/python.md for details.
 import atexit as _atexit
 import os as _os
 
+from ._bisect import Culprit
 from ._errors import CompileError, CompileWarning, Error, ExportError, FileError, InputError
 from ._export import compile, export
 from ._fxc import (
@@ -39,6 +40,7 @@ from ._report import stats
 __all__ = [
     "CompileError",
     "CompileWarning",
+    "Culprit",
     "Diagnostic",
     "Error",
     "ExportError",

@@ -158,7 +158,7 @@ class Node:
 class CompiledModel:
     def __init__(
         self,
-        source: str | os.PathLike[str] | Graph | CompiledModel,
+        source: str | bytes | os.PathLike[str] | Graph | CompiledModel,
         *,
         text: bool = False,
         keep_path: bool = True,
@@ -200,6 +200,9 @@ def stage_text(model: CompiledModel, stage: str, args: tuple[Any, ...], kwargs: 
 def profile(
     model: CompiledModel, runs: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[tuple[str, list[str], int, float, list[float]]], list[float], int]: ...
+def bisect(
+    model: CompiledModel, search: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, str, int, int, float, str | None] | None: ...
 def passes() -> list[tuple[str, str]]: ...
 def run_passes(model: CompiledModel, names: list[str] | None) -> tuple[CompiledModel, list[tuple[str, int]]]: ...
 def rewrite_model(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _fxc, _html
+from ._bisect import Culprit
 from ._errors import CompileWarning
 from ._fxc import CompiledModel, Diagnostic, Graph
 from ._profile import Profile, Step
@@ -55,9 +56,10 @@ class Model(CompiledModel):
         """The whole compiled program as Python that runs with numpy. `stage("kernels", *args)` returns it for other sizes."""
         return self.stage("kernels")
 
-    def print(self, form: str = "fxir") -> str:
-        """The model as text: `fxir`, `torch`, `code`, `readable`, `program`, `tabular`, `dot`, `svg`, `json`, `model-explorer`, `netron`."""
-        return _fxc.print_form(self, form)
+    def print(self, form: str = "fxir", *, fused: bool = False) -> str:
+        """The model as text: `fxir`, `torch`, `code`, `readable`, `program`, `tabular`, `json`, or as a file for a viewer: `dot`, `svg`,
+        `model-explorer`, `netron`. `fused` adds the fused groups of the compiled program to those for viewers."""
+        return _fxc.print_form(self, form, fused)
 
     def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
         """The result of a compiler stage, as text.
@@ -83,6 +85,26 @@ class Model(CompiledModel):
         """Measures every step of a call. `print` shows a table; `save_trace` writes a trace for Perfetto."""
         rows, seconds, interpreted = _fxc.profile(self, runs, args, kwargs)
         return Profile(self.name, [Step(*row) for row in rows], seconds, interpreted)
+
+    def bisect(
+        self,
+        *args: Any,
+        passes: bool = False,
+        every: bool = False,
+        rtol: float = 1e-4,
+        atol: float = 1e-5,
+        **kwargs: Any,
+    ) -> Culprit | None:
+        """Finds the cause of a wrong result: the first node that compiled code computes differently than the interpreter in this call. Returns
+        None if the results agree.
+
+        passes: finds the first pass that changes a result instead.
+        every: checks every node, even if the final results agree.
+        rtol, atol: the tolerances, as in `numpy.allclose`.
+        """
+        search = {"passes": passes, "every": every, "rtol": rtol, "atol": atol}
+        row = _fxc.bisect(self, search, args, kwargs)
+        return None if row is None else Culprit(*row)
 
     def optimize(self) -> Model:
         """A model of the optimised graph."""
@@ -169,7 +191,7 @@ def _load_again(path: str, options: dict[str, Any]) -> Model:
 
 
 def loads(
-    text: str,
+    content: str | bytes,
     *,
     threads: int | None = None,
     exact: bool = False,
@@ -178,10 +200,11 @@ def loads(
     allow_paths: Sequence[str | os.PathLike[str]] | None = None,
     lazy: bool = False,
 ) -> Model:
-    """Reads and compiles a model from a text: FXIR, or a graph printed by torch. The options are those of `load`.
+    """Reads and compiles a model from a text (FXIR, or a graph printed by torch) or from the content of a file, such as an archive from a
+    database. The options are those of `load`.
 
     allow_paths: folders, besides the working directory, in which a weights file may be that the text names (E0410).
     """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
     options |= {"allow_paths": allow_paths}
-    return _made(Model(text, text=True, **options), options, lazy)
+    return _made(Model(content, text=isinstance(content, str), **options), options, lazy)

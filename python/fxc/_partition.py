@@ -40,6 +40,19 @@ _FEWEST = 2
 # After so many verdicts of the compiler, a rejected node takes all others of its op with it, so that the verdicts have an end.
 _SINGLE_ROUNDS = 50
 
+#: The ops that change some elements of their first argument, and the ops that do so in place.
+_IN_PLACE = {
+    getattr(getattr(torch.ops.aten, name), overload): getattr(getattr(torch.ops.aten, name + "_"), overload)
+    for name, overload in [
+        ("index_add", "default"),
+        ("index_copy", "default"),
+        ("index_put", "default"),
+        ("scatter", "src"),
+        ("scatter", "value"),
+        ("scatter_add", "default"),
+    ]
+}
+
 #: The parameters of ops that use torch's random generator only for dropout.
 _DROPOUT = {"dropout_p", "dropout", "p"}
 
@@ -79,8 +92,14 @@ class Plan:
 
 
 def computes(n: Node) -> bool:
-    """Whether a node is more than a view, a number or an item of a tuple."""
-    return n.op == "call_function" and n.target is not operator.getitem and not is_view(n) and not is_size(n)
+    """Whether a node is more than a view, a number, an item of a tuple or a write to an input."""
+    return n.op == "call_function" and n.target is not operator.getitem and not is_view(n) and not is_size(n) and not is_write(n)
+
+
+def is_write(n: Node) -> bool:
+    """Whether a node writes its result to an input of the graph."""
+    mutable = isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable
+    return mutable and bool(n.args) and isinstance(n.args[0], torch.fx.Node) and n.args[0].op == "placeholder"
 
 
 def is_view(n: Node) -> bool:
@@ -198,6 +217,24 @@ def _ask(graph: torch.fx.Graph, found: dict[Node, str]) -> dict[Node, str]:
     return _with_same_op(graph, found, unknown) | wrong
 
 
+def write_in_place(graph: torch.fx.Graph) -> None:
+    """Updates inputs in place where an op writes some of their elements, as a step of `generate` does to a cache of keys and values.
+
+    AOTAutograd writes such an update as a copy of the whole input with these elements, and a `copy_` of that to the input at the end. If
+    only the update reads the input, both copies are needless.
+    """
+    for last in reversed(graph.nodes):
+        if last.target is not torch.ops.aten.copy_.default or not is_write(last):
+            continue
+        written, update = last.args[:2]
+        if update.target not in _IN_PLACE or update.args[0] is not written or set(written.users) != {update, last}:
+            continue
+        if any(u.op == "output" for u in update.users):
+            continue
+        update.target = _IN_PLACE[update.target]
+        graph.erase_node(last)
+
+
 def share_sizes(graph: torch.fx.Graph) -> None:
     """Reads each size from its earliest source. A size that is read from a tensor inside a part would divide the part."""
     first: dict[Any, Node] = {}
@@ -254,15 +291,20 @@ def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
 
 
 def _set_order(made: Plan, parts: dict[int, Part], depths: dict[Node, int]) -> None:
-    """Orders parts before torch's nodes of the same depth."""
+    """Orders parts before torch's nodes of the same depth, and copies to inputs after everything."""
     by_depth: dict[int, list[Node | Part]] = collections.defaultdict(list)
+    last: list[Node] = []
     for d, p in parts.items():
         by_depth[d].append(p)
     for n in made.graph.nodes:
-        if n not in made.part_of and n.op != "output":
-            by_depth[-2 if n.op == "placeholder" else depths[n]].append(n)
+        if n in made.part_of or n.op == "output":
+            continue
+        # The old values of inputs may be read until the end.
+        is_last = is_write(n) and n.target is torch.ops.aten.copy_.default
+        (last if is_last else by_depth[-2 if n.op == "placeholder" else depths[n]]).append(n)
     for d in sorted(by_depth):
         made.order.extend(by_depth[d])
+    made.order.extend(last)
 
 
 def _connect(made: Plan) -> None:

@@ -81,6 +81,7 @@ def backend(
         fw_compiler=functools.partial(compile_graph, settings, name, "forward"),
         bw_compiler=functools.partial(compile_graph, settings, name, "backward"),
         decompositions=_decompositions(),
+        keep_inference_input_mutations=True,
     )
     compiled: Callable[..., Any] = compiler(gm, list(example_inputs))
     return compiled
@@ -135,6 +136,7 @@ def compile_graph(settings: Settings, name: str, kind: str, gm: torch.fx.GraphMo
     """Compiles a graph of ATen ops: its forward as AOTAutograd calls it, with one list."""
     begin = time.perf_counter()
     _partition.share_sizes(gm.graph)
+    _partition.write_in_place(gm.graph)
     left = _partition.objections(gm.graph)
     plan = _partition.plan(gm.graph, left)
     statics = _static_inputs(gm) if kind == "inference" and settings.pack_weights else set()

@@ -10,6 +10,7 @@
 mod args;
 mod array;
 mod backend;
+mod bisect;
 mod dlpack;
 mod dtype;
 mod edit;
@@ -36,6 +37,8 @@ use pyo3::prelude::*;
 mod _fxc {
     #[pymodule_export]
     use crate::backend::{_check_text, Part, Weights};
+    #[pymodule_export]
+    use crate::bisect::bisect;
     #[pymodule_export]
     use crate::edit::{passes, rewrite_model, run_passes};
     #[pymodule_export]

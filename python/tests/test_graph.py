@@ -180,6 +180,34 @@ def test_a_call_is_profiled(tmp_path: pathlib.Path) -> None:
         fxc.loads(MLP).profile()
 
 
+def test_the_cause_of_a_difference_is_found() -> None:
+    text = """graph main {
+        %x : f32[N] = placeholder x
+        %n = call_function torch.neg(%x)
+        %e = call_function torch.exp(%n)
+        %y = call_function torch.div(%e, 3.0)
+        output %y
+    }"""
+    x = np.linspace(-20, 20, 4096, dtype=np.float32)
+    model = fxc.loads(text, fast_math=True)
+    assert model.bisect(x) is None and model.bisect(x, every=True) is None and model.bisect(x, passes=True) is None
+    # Without a tolerance, the vector code of exp differs from the interpreter's, and so does a product with 1/3 from a quotient.
+    node = model.bisect(x, rtol=0, atol=0)
+    assert node is not None and node.name == "e" and node.count == 4096 and 0 < node.outside < 4096
+    assert "elements exceed the tolerance" in str(node)
+    change = model.bisect(x, passes=True, rtol=0, atol=0)
+    assert change is not None and change.name in fxc.passes() and change.value == "output.0"
+    with pytest.raises(TypeError, match="arguments of a call"):
+        model.bisect()
+
+
+def test_files_for_viewers_show_the_compiled_program() -> None:
+    model = fxc.loads(MLP)
+    graph = json.loads(model.print("netron"))
+    fused = json.loads(model.print("netron", fused=True))
+    assert graph and fused and graph != fused
+
+
 def test_a_model_shows_itself_in_a_notebook(tmp_path: pathlib.Path) -> None:
     model = fxc.loads(MLP)
     assert model.inputs == [("x", "f32[N, 4]"), ("w", "f32[4, 4]")] and model.outputs == [("output.0", "f32[N, 4]")]

@@ -223,6 +223,40 @@ fn a_token_stops_calls_and_compiling() {
     assert_eq!(stopped.and_then(|e| e.code()), Some(Code::E0512));
 }
 
+/// The loop runs in the interpreter, because its first value depends on a size that only the run knows.
+#[test]
+fn a_token_stops_the_interpreter() {
+    let text = "graph main {
+            %n : i64[] = placeholder n
+            %rows = call_function torch.nonzero(%n)
+            %sum = call_function torch.sum(%rows)
+            %start = call_function operator.add(%n, %sum)
+            %w = call_function torch.while_loop(@more, @step, (%start,), ())
+            %y = call_function operator.getitem(%w, 0)
+            output %y
+        }
+        graph more {
+            %n : i64[] = placeholder n
+            %t = call_function operator.gt(%n, 0)
+            output %t
+        }
+        graph step {
+            %n : i64[] = placeholder n
+            %m = call_function operator.sub(%n, 1)
+            output (%m,)
+        }";
+    let asked = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let token = CancelToken::polling(Duration::ZERO, move || count.fetch_add(1, Ordering::Relaxed) > 300);
+    let compiled = compiled_with(text, &Options::new().threads(1).cancel(token.clone()));
+    let run = |n: i64| compiled.run([Tensor::from_slice(&[], &[n]).into()]);
+    let stopped = run(1 << 50).unwrap_err();
+    assert_eq!(stopped.code(), Some(Code::E0512));
+    token.reset();
+    asked.store(0, Ordering::Relaxed);
+    assert_eq!(run(5).unwrap()[0].as_slice::<i64>(), [0]);
+}
+
 #[test]
 fn inputs_and_results_are_described() {
     let compiled = compiled(KEEPS_INPUT);

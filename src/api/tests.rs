@@ -206,3 +206,42 @@ fn graphs_built_in_code_compile() {
         .unwrap();
     assert_eq!(out[0].as_slice::<f32>(), [0.0, 1.0]);
 }
+
+#[test]
+fn models_are_read_from_bytes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/buffers.pt2");
+    let mut bytes = std::fs::read(path).unwrap();
+    let (file, memory) = (Model::open(path).unwrap(), Model::from_bytes(&bytes).unwrap());
+    // The weights do not refer to the caller's bytes.
+    bytes.fill(0);
+    assert!(!file.module().attributes.is_empty());
+    for (name, attribute) in &file.module().attributes {
+        assert_eq!(attribute.value, memory.module().attributes[name].value, "{name}");
+    }
+    assert_eq!(
+        crate::graph::print(file.module()),
+        crate::graph::print(memory.module())
+    );
+    let text = Model::from_bytes(SCALE.as_bytes()).unwrap();
+    let out = text.compile(&Options::new()).unwrap().run([rows(1).into(), 2i64.into()]);
+    assert_eq!(out.unwrap()[0].as_slice::<f32>(), [0.0, 2.0]);
+}
+
+#[test]
+fn bytes_that_are_no_model_are_refused() {
+    let path = std::env::temp_dir().join(format!("fxc-bytes-{}.fxc", std::process::id()));
+    model("graph main { %x : f32[2] = placeholder x  output %x }")
+        .save_compiled(&path, &Options::new())
+        .unwrap();
+    let compiled = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let code = |bytes: &[u8]| Model::from_bytes(bytes).err().and_then(|e| e.code());
+    assert_eq!(code(&compiled), Some(Code::E0409));
+    assert_eq!(code(b""), Some(Code::E0113));
+    assert_eq!(code(b"\x93NUMPY\x01\x00"), Some(Code::E0703));
+    assert_eq!(code(b"graph main {\0}"), Some(Code::E0703));
+    let archive = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/buffers.pt2")).unwrap();
+    for length in [4, 100, archive.len() / 2, archive.len() - 1] {
+        assert!(code(&archive[..length]).is_some());
+    }
+}

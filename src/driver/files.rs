@@ -109,7 +109,7 @@ pub fn display_name(path: &str) -> &str {
     }
 }
 
-fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
+pub(super) fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     let name = display_name(path);
     let d = match kind {
         FileKind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),

@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 mod accuracy_tests;
+mod bytes;
 mod cache;
 mod call_result;
 mod code_source;

@@ -104,7 +104,8 @@ impl Lowered {
             (None, Some(executable)) => ExecutionPlan::Whole(Box::new(executable)),
             (None, None) => return Err(Reported),
             (Some(tail), executable) => {
-                ExecutionPlan::Split(Box::new(SplitExecutable::new(tail, executable.map(|e| (e, self.kept)))))
+                let head = executable.map(|e| (e, self.kept));
+                ExecutionPlan::Split(Box::new(SplitExecutable::new(tail, head, session.cancel.clone())))
             }
         };
         Ok(Ready { way })

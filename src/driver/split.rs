@@ -15,7 +15,8 @@ use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::place_note;
 use crate::infer::untyped::{self, Untyped};
 use crate::interp::{Hooked, Hooks, Interpreter, RunningNode};
-use crate::runtime::Executable;
+use crate::parallel::CancelToken;
+use crate::runtime::{Executable, cancelled};
 use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
 
@@ -136,16 +137,23 @@ pub(super) struct SplitExecutable {
     tail: InterpretedTail,
     /// The compiled part, unless it is empty, and the nodes whose values are its results.
     head: Option<(Executable, Vec<NodeId>)>,
+    /// Ends calls, between two nodes.
+    cancel: CancelToken,
 }
 
-/// Hooks that provide the values that the head computed, so that the interpreter computes only the others.
-struct Computed {
+/// Hooks that provide the values that the head computed, so that the interpreter computes only the others, until the
+/// call is cancelled.
+struct Computed<'a> {
     values: HashMap<NodeId, Value>,
     skip: HashSet<NodeId>,
+    cancel: &'a CancelToken,
 }
 
-impl Hooks for Computed {
+impl Hooks for Computed<'_> {
     fn run_node(&mut self, node: RunningNode<'_>) -> Hooked {
+        if self.cancel.is_cancelled() {
+            return Err(cancelled());
+        }
         // The nodes of graphs that the entry calls may have the same ids as its own.
         if !node.module.entry().is_some_and(|entry| std::ptr::eq(entry, node.graph)) {
             return Ok(None);
@@ -159,8 +167,12 @@ impl Hooks for Computed {
 
 impl SplitExecutable {
     /// A tail, with the head that was compiled from the same graph.
-    pub(super) fn new(tail: InterpretedTail, head: Option<(Executable, Vec<NodeId>)>) -> SplitExecutable {
-        SplitExecutable { tail, head }
+    pub(super) fn new(
+        tail: InterpretedTail,
+        head: Option<(Executable, Vec<NodeId>)>,
+        cancel: CancelToken,
+    ) -> SplitExecutable {
+        SplitExecutable { tail, head, cancel }
     }
 
     /// The compiled part.
@@ -192,6 +204,7 @@ impl SplitExecutable {
         let mut computed = Computed {
             values: HashMap::new(),
             skip: HashSet::new(),
+            cancel: &self.cancel,
         };
         if let Some((executable, boundary)) = &mut self.head {
             let inputs = executable_inputs(executable, graph, bound)?;
