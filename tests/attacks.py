@@ -132,10 +132,12 @@ def endless_loop():
 @attack("rewrite m.fxir")
 def growing_rules():
     """A rule that writes 200 calls where it finds one, and a rule that writes what the other reads."""
-    many = "%x"
-    for _ in range(200):
-        many = f"exp({many})" if many == "%x" else f"add({many}, exp(%x))"
-    rules = f"rewrite grow: neg(%x) => neg({many})\nrewrite again: exp(%x) => add(neg(%x), neg(%x))\n"
+    def rule(name, reads, writes):
+        pattern = f"%n = call_function {reads}(%x)\noutput %n"
+        return f"rewrite {name}(%x) {{\n{pattern}\n}} => {{\n{writes}\n}}\n"
+    many = "\n".join(f"%e{i} = call_function exp(%{'x' if i == 0 else f'e{i - 1}'})" for i in range(200))
+    rules = rule("grow", "neg", f"{many}\noutput %e199")
+    rules += rule("again", "exp", "%m = call_function neg(%x)\n%o = call_function neg(%m)\noutput %o")
     write("m.fxir", graph(["%y = call_function torch.neg(%x)", "output %y"]) + rules)
 
 
