@@ -245,3 +245,20 @@ fn bytes_that_are_no_model_are_refused() {
         assert!(code(&archive[..length]).is_some());
     }
 }
+
+#[test]
+fn work_beyond_its_limits_is_an_error_and_later_work_is_not() {
+    let text = "graph main { %x : f32[N] = placeholder x  %p = call_function torch.outer(%x, %x)  %y = call_function torch.exp(%p)  output %y }";
+    let model = Model::from_text(text).unwrap();
+    let code = |e: Error| e.code().unwrap();
+    let options = Options::new().threads(1);
+    let compiled = model.compile(&options.clone().max_memory(2 << 30)).unwrap();
+    let run = |n: usize| compiled.run([Tensor::from_slice(&[n], &vec![0f32; n]).into()]);
+    assert_eq!(code(run(1 << 15).err().unwrap()), Code::E0509);
+    assert_eq!(run(2).unwrap()[0].as_slice::<f32>(), [1.0; 4]);
+    let small = model.compile(&options.clone().dim("N", 2).max_nodes(3));
+    assert_eq!(code(small.err().unwrap()), Code::E0114);
+    let late = model.compile(&options.clone().dim("N", 2).max_time(std::time::Duration::ZERO));
+    assert_eq!(code(late.err().unwrap()), Code::E0513);
+    assert!(model.compile(&options.dim("N", 2)).is_ok());
+}

@@ -11,7 +11,18 @@ pub(crate) fn out_of_time() -> Diagnostic {
 
 /// A model, or a value in it, has too many nodes or items. `what` is a sentence without its end: "inlining `g` creates".
 pub(crate) fn too_many_nodes(what: &str) -> Diagnostic {
-    let title = format!("{what} more than {} nodes and items of values", budget::max_nodes());
+    beyond_nodes(format!(
+        "{what} more than {} nodes and items of values",
+        budget::max_nodes()
+    ))
+}
+
+/// The value of a node has too many items.
+pub(crate) fn too_many_items(node: &str, most: usize) -> Diagnostic {
+    beyond_nodes(format!("the value of `%{node}` has more than {most} items"))
+}
+
+fn beyond_nodes(title: String) -> Diagnostic {
     Diagnostic::new(Code::E0114, title)
         .help("raise the limit, if the model is meant to be so large: `--max-nodes NUMBER`")
 }

@@ -40,7 +40,7 @@ pub use solve::{EquationOrigin, Guard, Solver};
 pub use wrappers::{CONVERSIONS, expand_wrappers};
 
 use crate::budget;
-use crate::diag::limits::too_many_nodes;
+use crate::diag::limits::{too_many_items, too_many_nodes};
 use crate::diag::words::count;
 use crate::diag::{Code, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
@@ -276,15 +276,18 @@ impl<'m> Infer<'m> {
     /// Counts a node and the items of its type towards the limit. The type, or unknown if it exceeds the limit, which is reported once.
     fn count_items(&mut self, graph: &Graph, n: NodeId, ty: Type) -> Type {
         let limit = budget::max_nodes();
+        let items_limit = (limit / ITEMS_OF_VALUE).max(1);
         let items = count_leaves(&ty);
         self.items = self.items.saturating_add(items);
-        if self.items <= limit && items <= (limit / ITEMS_OF_VALUE).max(1) {
+        if self.items <= limit && items <= items_limit {
             return ty;
         }
         if !self.too_large {
-            let what = format!("with the value of `%{}`, the model has", graph[n].name());
-            self.diagnostics
-                .push(too_many_nodes(&what).at_opt(graph[n].meta.span, ""));
+            let d = match items > items_limit {
+                true => too_many_items(graph[n].name(), items_limit),
+                false => too_many_nodes(&format!("with the value of `%{}`, the model has", graph[n].name())),
+            };
+            self.diagnostics.push(d.at_opt(graph[n].meta.span, ""));
         }
         self.too_large = true;
         Val::Unknown

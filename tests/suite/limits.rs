@@ -1,5 +1,5 @@
 //! Small hostile files end in a result or a diagnostic, in time and memory in proportion: each in a process of its own, with limits of the
-//! system that are larger than fxc's. `python tests/attacks.py` has the large files and measures.
+//! system that are larger than fxc's. `python tests/attacks/run.py` has the large files and measures.
 
 use crate::support::{Dir, command, root};
 use std::io::{Read, Write};
