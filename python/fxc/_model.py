@@ -77,8 +77,7 @@ class Model(CompiledModel):
         """The graph as a drawing, also written to `path`. `fused` shows the fused groups of the compiled program."""
         drawing = _fxc.print_form(self, "svg", fused)
         if path is not None:
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(drawing)
+            _fxc.write_file(path, drawing.encode())
         return drawing
 
     def profile(self, *args: Any, runs: int = 20, **kwargs: Any) -> Profile:

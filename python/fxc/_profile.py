@@ -8,6 +8,8 @@ import statistics
 from dataclasses import dataclass
 from html import escape
 
+from . import _fxc
+
 
 @dataclass(frozen=True)
 class Step:
@@ -74,8 +76,7 @@ class Profile:
                 events.append(_event(s.name, inner, s.seconds[i], {"nodes": s.nodes, "bytes": s.bytes, "macs": s.macs}))
                 inner += s.seconds[i]
             at += max(run, inner - at)
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, f)
+        _fxc.write_file(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
 
 
 def _event(name: str, start: float, seconds: float, args: dict[str, object]) -> dict[str, object]:

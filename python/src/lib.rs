@@ -58,7 +58,7 @@ mod _fxc {
     #[pymodule_export]
     use crate::session::Session;
     #[pymodule_export]
-    use crate::show::{check, describe, print_form, stage_text};
+    use crate::show::{check, describe, print_form, stage_text, write_file};
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

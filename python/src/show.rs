@@ -204,3 +204,9 @@ pub(crate) fn check<'py>(
     })?;
     errors::to_list(py, session.diagnostics, &session.sources)
 }
+
+/// Writes a whole file. A reader sees either the old content or the new one, and an error leaves the old one.
+#[pyfunction]
+pub(crate) fn write_file(py: Python<'_>, path: std::path::PathBuf, data: &[u8]) -> PyResult<()> {
+    Ok(detached(py, || driver::files::write_bytes(&path, data))??)
+}

@@ -262,3 +262,24 @@ fn work_beyond_its_limits_is_an_error_and_later_work_is_not() {
     assert_eq!(code(late.err().unwrap()), Code::E0513);
     assert!(model.compile(&options.dim("N", 2)).is_ok());
 }
+
+#[test]
+fn weights_in_another_folder_need_permission() {
+    let dir = std::env::temp_dir().join(format!("fxc-api-weights-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("models")).unwrap();
+    let weights = dir.join("w.safetensors");
+    crate::tensor::files::write(&weights, [("w", &Tensor::from_slice(&[2], &[1.0f32, 2.0]))]).unwrap();
+    let text = |weights: &str| format!("weights \"{weights}\"\ngraph main {{ %w = get_attr w  output %w }}");
+    let (text, path) = (text(&weights.display().to_string()), dir.join("models/m.fxir"));
+    std::fs::write(&path, &text).unwrap();
+    let refused = |m: Result<Model, Error>| m.err().and_then(|e| e.code());
+    assert_eq!(refused(Model::from_text(&text)), Some(Code::E0410));
+    assert_eq!(refused(Model::open(&path)), Some(Code::E0410));
+    let allowed = Options::new().allow_path(&dir);
+    assert!(Model::from_text_with(&text, &allowed).is_ok() && Model::open_with(&path, &allowed).is_ok());
+    // What `save` writes, `open` reads.
+    let saved = dir.join("models/saved.fxir");
+    Model::open_with(&path, &allowed).unwrap().save(&saved).unwrap();
+    assert!(Model::open(&saved).is_ok());
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -123,7 +123,7 @@ pub(super) fn write_changed_module(
 /// Makes a module that will be written as FXIR name a file with its weights. This is the file that it was read with, if
 /// that has all of them. Otherwise it is the requested file or one next to the FXIR file, which this function writes.
 pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
-    let file = to.output.filter(|o| *o != "-");
+    let file = to.output.filter(|o| !files::is_stream(o));
     let stored: Vec<&str> = m
         .attributes
         .iter()
@@ -138,10 +138,10 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     read.chain(app.session.weights.clone()).for_each(|f| held.note_file(&f));
     let output = output.map(|f| held.file_beside(f).display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(output) {
+        import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         if to.weights.is_none() {
             app.show_progress(&format!("{path} contains {}", words::count(stored.len(), "weight")));
         }
-        import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         m.weights = Some((relative_path(&path, to.output), None));
         note_other_folder(app, m, to);
         return Ok(());
@@ -158,7 +158,7 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
 
 /// Says that a text cannot be read without an option, if its weights were requested in another folder.
 fn note_other_folder(app: &App, m: &GraphModule, to: &FxirDestination) {
-    let Some(output) = to.output.filter(|o| *o != "-") else {
+    let Some(output) = to.output.filter(|o| !files::is_stream(o)) else {
         return;
     };
     if let (Some((path, _)), false) = (&m.weights, names_own_folder(m, output, output)) {
@@ -244,7 +244,7 @@ impl Dump {
 /// The path of the weights file for the FXIR text: relative to the FXIR file if both are in the same directory.
 fn relative_path(path: &str, output: Option<&str>) -> String {
     let dir = |p: &str| Path::new(p).parent().map(Path::to_path_buf).unwrap_or_default();
-    match output.filter(|o| *o != "-") {
+    match output.filter(|o| !files::is_stream(o)) {
         Some(o) if dir(o) == dir(path) => Path::new(path)
             .file_name()
             .unwrap_or_default()
@@ -259,7 +259,7 @@ fn relative_path(path: &str, output: Option<&str>) -> String {
 fn carry_weights(m: &mut GraphModule, source: &str, output: Option<&str>) {
     let Some((path, span)) = m.weights.take() else { return };
     let dir = Path::new(source).parent().unwrap_or(Path::new(""));
-    let same = output.is_none_or(|o| o == "-" || Path::new(o).parent().unwrap_or(Path::new("")) == dir);
+    let same = output.is_none_or(|o| files::is_stream(o) || Path::new(o).parent().unwrap_or(Path::new("")) == dir);
     let path = if same || Path::new(&path).is_absolute() {
         path
     } else {

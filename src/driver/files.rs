@@ -131,6 +131,11 @@ pub fn in_folders(file: &Path, folders: &[PathBuf]) -> bool {
     fs::in_folders(file, folders)
 }
 
+/// [`write`] with the system's error.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    fs::write(path, bytes)
+}
+
 /// Writes a whole file. A reader sees either the old content or the new one, and a failed write leaves the old one.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))

@@ -35,10 +35,13 @@ pub(crate) fn open_text(path: &Path, limit: usize) -> io::Result<(Box<dyn Read>,
     }
 }
 
-/// Whether a path is a descriptor of this process: `-`, `/dev/stdin`, `/dev/fd/3`. What is read from it is gone.
+/// Whether a path is a descriptor of this process: `-`, `/dev/stdin`, `/dev/fd/3`. It is in no folder, and what is read from it is
+/// gone.
 pub(crate) fn is_stream(path: &Path) -> bool {
     path == Path::new("-")
-        || path == Path::new("/dev/stdin")
+        || ["/dev/stdin", "/dev/stdout", "/dev/stderr"]
+            .iter()
+            .any(|d| path == Path::new(d))
         || path.starts_with("/dev/fd")
         || path.starts_with("/proc/self/fd")
 }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 pub use self::random::Samples;
 
 /// The most graphs that are made for one rule.
-const MAX_GRAPHS: usize = 30_000;
+const MAX_GRAPHS: usize = 10_000;
 
 /// The most elements of a tensor in a message.
 const SHOWN: usize = 12;
@@ -131,16 +131,20 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(Strin
     holes.sort_by_key(|(n, hole)| (matches!(hole, Hole::Either(_)), *n));
     for (n, hole) in holes {
         let name = rule.pattern.name(n);
+        let mut input = |ty: TensorType| {
+            let p = graph.placeholder(name, None);
+            graph.meta_mut(p).ty = Some(Val::Leaf(ty.clone()));
+            types.push((graph[p].name().to_string(), ty));
+            Val::Leaf(p)
+        };
         let arg = match hole {
-            Hole::Value(declared) => {
-                let ty = random.type_of_input(declared)?;
-                let p = graph.placeholder(name, None);
-                graph.meta_mut(p).ty = Some(Val::Leaf(ty.clone()));
-                types.push((graph[p].name().to_string(), ty));
-                Val::Leaf(p)
-            }
+            Hole::Value(declared) => input(random.type_of_input(declared)?),
             Hole::Literal => random.literal(),
-            Hole::Rest => random.list(),
+            // One item: a tensor or a number.
+            Hole::Rest => match random.number() {
+                Some(number) => number,
+                None => input(random.type_of_input(&Val::Unknown)?),
+            },
             Hole::Either(choices) => {
                 let choice = random.pick(choices);
                 choice.try_map(&mut |l| map.get(l).cloned().ok_or(())).ok()?
@@ -248,5 +252,74 @@ fn tensor_type(ty: &Type) -> Option<&TensorType> {
     match ty {
         Val::Leaf(t) => Some(t),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FileId;
+
+    fn rule(text: &str) -> Rule {
+        let (tree, found) = crate::syntax::parse_text(FileId(0), text);
+        assert!(!found.has_errors(), "{text}: {found:?}");
+        let (mut rules, found) = crate::rewrite::compile(&tree);
+        assert!(!found.has_errors(), "{text}: {found:?}");
+        rules.remove(0)
+    }
+
+    fn verdict(text: &str) -> Verdict {
+        verify(&rule(text), 40, &Samples::default())
+    }
+
+    #[test]
+    fn sound_rules_hold() {
+        for text in [
+            "exact rewrite r: neg(neg(%x)) => %x",
+            "exact rewrite r: torch.remainder(%x, 8) => torch.bitwise_and(%x, 7) where dtype(%x) in [i64, i32, i16, i8]",
+            "fast rewrite r: add(%x, 0) => %x",
+            "rewrite r: mul(add(%x, %y), %z) => add(mul(%x, %z), mul(%y, %z)) where dtype(%x) in [f32, f64]",
+            "exact rewrite r(%x : f32[N, 4], %y : f32[N, 4]) { %r = call_function add(%x, %y) output %r }
+             => { %r = call_function add(%y, %x) output %r }",
+            "exact rewrite r: torch.reshape(torch.reshape(%x, $a), $b) => torch.reshape(%x, $b)",
+            "exact rewrite r(%x, *%y) { %r = call_function torch.cat([%x, *%y], 0) output %r }
+             => { %n = call_function neg(%x) %m = call_function neg(%n) %r = call_function torch.cat([%m, *%y], 0) output %r }",
+        ] {
+            assert!(matches!(verdict(text), Verdict::Held(10..)), "{text}: {:?}", verdict(text));
+        }
+    }
+
+    #[test]
+    fn unsound_rules_fail_with_an_example_that_shows_it() {
+        for text in [
+            "rewrite r: torch.remainder(%x, 6) => torch.bitwise_and(%x, 5)",
+            // The sum of -0.0 and 0 is 0.0.
+            "exact rewrite r: add(%x, 0) => %x",
+            "exact rewrite r: torch.div(mul(%x, %y), %y) => %x",
+            "rewrite r: torch.sub(%x, %y) => torch.sub(%y, %x)",
+            "rewrite r: torch.maximum(%x, 0) => %x",
+            "rewrite r: torch.sum(%x, 0) => torch.mean(%x, 0)",
+            "rewrite r: torch.sqrt(mul(%x, %x)) => %x",
+        ] {
+            let Verdict::Failed(example) = verdict(text) else {
+                panic!("{text}: {:?}", verdict(text));
+            };
+            let again = compare_runs(
+                &example.before,
+                &example.after,
+                &example.inputs,
+                text.starts_with("exact"),
+            );
+            assert_eq!(again, Some(Err(example.difference.clone())), "{text}");
+            let d = example.to_diagnostic(&rule(text));
+            assert!(d.title.contains("changes a result") && d.notes.len() >= 3, "{d:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_fits_no_random_graph_is_not_verified() {
+        let text = "rewrite r(%x : f32[5000, 5000]) { %r = call_function torch.relu(%x) output %r }
+            => { %r = call_function torch.abs(%x) output %r }";
+        assert!(matches!(verdict(text), Verdict::Untried));
     }
 }

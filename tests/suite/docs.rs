@@ -15,6 +15,33 @@ fn the_page_of_ops_is_current() {
     );
 }
 
+/// A dependency, or the group of lines that it is in, follows a comment that says what it is for.
+#[test]
+fn dependencies_have_their_reasons() {
+    let mut seen = 0;
+    for manifest in [
+        "Cargo.toml",
+        "python/Cargo.toml",
+        "capi/Cargo.toml",
+        "examples/runner/Cargo.toml",
+    ] {
+        let (mut in_table, mut explained) = (false, false);
+        for line in read(manifest).lines() {
+            match line.chars().next() {
+                Some('[') => (in_table, explained) = (line.contains("dependencies]"), false),
+                Some('#') => explained = true,
+                None => explained = false,
+                Some(_) if in_table && !line.contains("path = ") => {
+                    assert!(explained, "{manifest}: `{line}` has no reason");
+                    seen += 1;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    assert!(seen > 30, "{seen} dependencies");
+}
+
 /// The entry points in the table of stages are defined in their folders.
 #[test]
 fn entries_of_stages_exist() {

@@ -288,7 +288,7 @@ fn a_file_that_is_shortened_while_it_is_used_is_named_as_the_cause() {
         "m.fxir",
         "graph main { %x : f32[1024, 1024] = placeholder x  %y = call_function torch.neg(%x)  output %y }",
     );
-    let args = ["run", "m.fxir", "x=rand:1", "--outputs", "x.npz"];
+    let args = ["run", "m.fxir", "x=rand:1", "--outputs", "x.safetensors"];
     assert_eq!(fxc_in(&dir.0, &args).code, 0);
     dir.file(
         "n.fxir",
@@ -296,15 +296,18 @@ fn a_file_that_is_shortened_while_it_is_used_is_named_as_the_cause() {
             .unwrap()
             .replace("placeholder x", "placeholder output.0"),
     );
-    let mut c = command(&dir.0, &["bench", "n.fxir", "--inputs", "x.npz", "--seconds", "30"]);
+    let mut c = command(
+        &dir.0,
+        &["bench", "n.fxir", "--inputs", "x.safetensors", "--seconds", "30"],
+    );
     let child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let maps = format!("/proc/{}/maps", child.id());
-    while !fs::read_to_string(&maps).is_ok_and(|m| m.contains("x.npz")) {
+    while !fs::read_to_string(&maps).is_ok_and(|m| m.contains("x.safetensors")) {
         std::thread::sleep(Duration::from_millis(5));
     }
     fs::OpenOptions::new()
         .write(true)
-        .open(dir.0.join("x.npz"))
+        .open(dir.0.join("x.safetensors"))
         .unwrap()
         .set_len(100)
         .unwrap();

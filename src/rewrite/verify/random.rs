@@ -27,14 +27,7 @@ impl Samples {
         let mut out = Samples::default();
         for n in module.graphs.values().flat_map(|g| g.iter().map(move |n| &g[n])) {
             let ty = n.meta.ty.as_ref().and_then(tensor_type).cloned();
-            let fits = |t: &TensorType| {
-                let shape = t.fixed_shape();
-                shape.is_some_and(|s| {
-                    s.iter()
-                        .try_fold(1usize, |a, &d| a.checked_mul(d))
-                        .is_some_and(|n| n <= MAX_ELEMENTS)
-                })
-            };
+            let fits = |t: &TensorType| t.fixed_shape().is_some_and(|s| is_small(&s));
             out.types.extend(ty.filter(fits));
             let args = n.args().iter().chain(n.kwargs().iter().map(|(_, v)| v));
             out.literals.extend(args.filter(|a| is_literal(a)).cloned());
@@ -43,6 +36,12 @@ impl Samples {
         out.literals.truncate(MAX_SAMPLES);
         out
     }
+}
+
+/// Whether a tensor of this shape is small enough to be tried.
+fn is_small(shape: &[usize]) -> bool {
+    let elements = shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
+    elements.is_some_and(|n| n <= MAX_ELEMENTS)
 }
 
 fn is_literal(a: &Arg) -> bool {
@@ -130,7 +129,7 @@ impl<'a> Random<'a> {
                 ty.dtype = t.dtype;
                 if let Some(dims) = &t.shape {
                     let shape: Option<Vec<usize>> = dims.iter().map(|d| self.size(d)).collect();
-                    ty = TensorType::with_fixed_shape(t.dtype, &shape?);
+                    ty = TensorType::with_fixed_shape(t.dtype, &shape.filter(|s| is_small(s))?);
                 }
             }
             _ => return None,
@@ -180,10 +179,10 @@ impl<'a> Random<'a> {
         self.pick(&pool)
     }
 
-    /// A list of integers, for a hole that takes any number of items.
-    pub(super) fn list(&mut self) -> Arg {
-        let n = self.below(4);
-        Val::List((0..n).map(|_| Val::int(self.below(4) as i64)).collect())
+    /// A small number, half of the time.
+    pub(super) fn number(&mut self) -> Option<Arg> {
+        let small = self.below(4) as i64;
+        (self.below(2) == 0).then_some(Val::int(small))
     }
 
     /// Random elements. A rule that may round differently only gets ordinary floats, and one that is marked so only small
