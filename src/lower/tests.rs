@@ -185,7 +185,8 @@ fn results_that_are_views_are_copied() {
     %t: f32[8, 4] = affine(%x) at=[d1, d0]
     %flat: f32[32] = reshape(%x)
     %flat#1: f32[8, 4] = map(%t) { a0 }
-    return (%flat#1, %flat)
+    %flat#2: f32[32] = map(%flat) { a0 }
+    return (%flat#1, %flat#2)
     ");
 }
 

@@ -237,8 +237,7 @@ impl Executable {
         self.check_inputs(inputs)?;
         self.bind_buffers(inputs);
         for i in 0..self.actions.len() {
-            // A poll reads the clock, which takes as long as a small kernel. Loops poll before they run a graph again.
-            if self.cancel.is_set() || i > 0 && self.cancel.is_cancelled() {
+            if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
             let start = self.times.is_some().then(Instant::now);
@@ -249,11 +248,6 @@ impl Executable {
             }
         }
         Ok(())
-    }
-
-    /// Whether runs should stop.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
     }
 
     /// Stores the new values of buffers for the next run.
