@@ -2,8 +2,8 @@
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
-use super::{lower_tir, lower_tir_traced};
 use super::schedule::schedule;
+use super::{lower_tir, lower_tir_traced};
 use crate::kernel::{Kernel, Stmt};
 use crate::program::BufferPlace;
 
