@@ -72,7 +72,8 @@ impl Session {
         let py = args.py();
         let arguments = self.signature.read(args, kwargs)?;
         let outputs = self.with(py, |s| {
-            self.model.run(py, &arguments, &self.signature, |inputs| s.run_with(inputs))
+            self.model
+                .run(py, &arguments, &self.signature, |inputs| s.run_with(inputs))
         })?;
         writes::hand_back(&outputs, &self.signature, args, kwargs)?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())

@@ -23,17 +23,18 @@ pub(super) type CallInputs<'a> = SmallVec<[Input<'a>; 4]>;
 #[derive(Clone)]
 pub struct Compiled(Arc<CompiledInner>);
 
+#[allow(clippy::vec_box, reason = "each call moves a worker")]
 pub(super) struct CompiledInner {
     model: Model,
     options: Options,
-    /// Idle workers. Each has its own memory for intermediate values; workers share machine code and packed weights. Boxed, because each
-    /// call moves one.
+    /// Idle workers. Each has its own memory for intermediate values; workers share machine code and packed weights.
     idle: Mutex<Vec<Box<ModelWorker>>>,
     /// The warnings of compilation so far.
     warnings: Mutex<Diagnostics>,
 }
 
 impl CompiledInner {
+    #[allow(clippy::vec_box, reason = "each call moves a worker")]
     fn lock_idle(&self) -> MutexGuard<'_, Vec<Box<ModelWorker>>> {
         // Code that may panic does not run while the lock is held, so the list is consistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)

@@ -122,8 +122,7 @@ impl ModelWorker {
     pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
         let copies = copy_strided(inputs);
         let tensors = dense_tensors(inputs, &copies, &self.names);
-        let direct =
-            tensors.and_then(|tensors| self.function.call_direct_into(&mut self.session, &tensors, outputs));
+        let direct = tensors.and_then(|tensors| self.function.call_direct_into(&mut self.session, &tensors, outputs));
         match direct {
             Some(Ok(())) => Ok(()),
             Some(Err(driver::Reported)) => Err(self.take_error()),

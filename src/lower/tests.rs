@@ -2,8 +2,8 @@
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
-use super::{lower_tir, lower_tir_traced};
 use super::schedule::schedule;
+use super::{lower_tir, lower_tir_traced};
 use crate::kernel::{Kernel, Stmt};
 use crate::program::BufferPlace;
 
@@ -185,7 +185,8 @@ fn results_that_are_views_are_copied() {
     %t: f32[8, 4] = affine(%x) at=[d1, d0]
     %flat: f32[32] = reshape(%x)
     %flat#1: f32[8, 4] = map(%t) { a0 }
-    return (%flat#1, %flat)
+    %flat#2: f32[32] = map(%flat) { a0 }
+    return (%flat#1, %flat#2)
     ");
 }
 

@@ -62,11 +62,6 @@ impl CancelToken {
         self.0.cancelled.store(false, Relaxed);
     }
 
-    /// Whether someone has cancelled the work. Unlike [`CancelToken::is_cancelled`], this neither reads the clock nor polls.
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.cancelled.load(Relaxed)
-    }
-
     /// Whether the work should stop.
     pub fn is_cancelled(&self) -> bool {
         let state = &*self.0;

@@ -1,6 +1,6 @@
 //! Steps that run other programs: control flow.
 
-use super::executable::{Executable, RunError, cancelled};
+use super::executable::{Executable, RunError};
 use crate::control::{ControlCall, ControlError, run_control};
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
@@ -39,9 +39,6 @@ fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<
         let graph = graphs
             .get_mut(i)
             .ok_or_else(|| ControlError("a graph's program is missing".into()))?;
-        if graph.is_cancelled() {
-            return Err(ControlFailure::Inside(Box::new(cancelled())));
-        }
         // Inputs that are not tensors are constants of the program.
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|v| v.as_leaf().cloned()).collect();
         graph.run(&tensors).map_err(ControlFailure::Inside)

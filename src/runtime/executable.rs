@@ -241,9 +241,8 @@ impl Executable {
         // The body of an endless loop may have no steps.
         check_time()?;
         for i in 0..self.actions.len() {
-            // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged. A poll
-            // reads the clock, which takes as long as a small kernel: loops poll before they run a graph again.
-            if self.cancel.is_set() || i > 0 && self.cancel.is_cancelled() {
+            // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged.
+            if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
             check_time()?;
@@ -255,11 +254,6 @@ impl Executable {
             }
         }
         Ok(())
-    }
-
-    /// Whether runs should stop.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
     }
 
     /// Stores the new values of buffers for the next run.

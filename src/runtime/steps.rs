@@ -265,9 +265,12 @@ fn recurrent_args(o: &RecurrentOperands, operand: &dyn Fn(usize) -> *const u8, o
 }
 
 fn has_row_major_strides(o: &BufferOperand) -> bool {
-    let dense = crate::tensor::contiguous_strides(&o.shape);
-    let mut dims = o.shape.iter().zip(dense.iter().zip(&o.strides));
-    dims.all(|(&n, (&a, &b))| n == 1 || a as i64 == b)
+    let mut dense = 1i64;
+    o.shape.iter().zip(&o.strides).rev().all(|(&n, &stride)| {
+        let fits = n == 1 || stride == dense;
+        dense = dense.saturating_mul(n as i64);
+        fits
+    })
 }
 
 /// The state that the chunks of a kernel share.

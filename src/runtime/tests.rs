@@ -157,8 +157,11 @@ fn a_profile_has_a_row_for_each_step() {
 }
 
 #[test]
-fn what_is_handed_through_is_the_input_itself() {
-    let mut e = executable(program("%x: f32[2] = input 0\nreturn %x"), &options(1));
+fn what_a_called_graph_hands_through_is_the_input_itself() {
+    let mut tir = Tir::parse("%x: f32[2] = input 0\nreturn %x").unwrap_or_else(|e| panic!("{e}"));
+    tir.is_called = true;
+    let program = lower_tir(tir).unwrap_or_else(|e| panic!("{e:?}"));
+    let mut e = executable(program, &options(1));
     let x = vector(&[1.0, -0.0]);
     let Val::Leaf(y) = e
         .run(std::slice::from_ref(&x))

@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::types::{DType, Dim, Val};
+use crate::types::{Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = pairwise_rows();
@@ -234,9 +234,8 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// The number of rows above which torch computes Euclidean distances by a matrix product.
 const DISTANCE_ROWS: i64 = 25;
 
-/// Whether to compute distances by a matrix product, as torch does: `compute_mode` may forbid or demand it, and by default the number of
-/// rows decides. With 16-bit floats the rounding of the product's operands is most of the result's error. Those of wider floats cancel,
-/// and differences are more exact.
+/// Whether torch computes the distances by a matrix product, which rounds differently: `compute_mode` may forbid or demand it, and by
+/// default the number of rows decides.
 fn is_distance_product(c: &Call<Traced>, x: &Traced, y: &Traced) -> OpResult<bool> {
     let (xs, ys) = (x.shape()?, y.shape()?);
     let is_large = |shape: &[Dim]| shape[shape.len() - 2].as_const().is_some_and(|n| n > DISTANCE_ROWS);
@@ -247,8 +246,7 @@ fn is_distance_product(c: &Call<Traced>, x: &Traced, y: &Traced) -> OpResult<boo
         (Some("donot_use_mm_for_euclid_dist"), _) | (_, Some(2)) => false,
         _ => is_large(xs) || is_large(ys),
     };
-    let is_half = matches!(x.dtype(), DType::F16 | DType::BF16) && x.dtype() == y.dtype();
-    Ok(is_half && wanted && has_columns && c.get("p").as_f64() == Some(2.0))
+    Ok(wanted && has_columns && x.dtype() == y.dtype() && c.get("p").as_f64() == Some(2.0))
 }
 
 fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
