@@ -1,7 +1,8 @@
 """`torch.compile` by fxc beside Inductor, each in a process of its own: python benches/backend.py [NAME …] [--threads N] [--against inductor]
 
 Printed are, for each model: the seconds that Dynamo and AOTAutograd take before any backend compiles (floor), the seconds of the
-first call, the best milliseconds of a call, and the most memory that the process had. Needs torch, torchvision, transformers and the
+first call, the best milliseconds of a call, and the most memory that the process had. `unpacked` is fxc with the weights as inputs
+(`pack_weights: False`), which needs no second copy of them. Needs torch, torchvision, transformers and the
 package fxc, built for release.
 """
 import argparse
@@ -55,7 +56,10 @@ def measure(name, which, threads, calls):
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # what Dynamo does once in a process
     began = []
     backend = floor(began) if which == "floor" else which
-    call = model if which == "eager" else torch.compile(model, backend=backend)
+    options = None
+    if which == "unpacked":
+        backend, options = "fxc", {"pack_weights": False}
+    call = model if which == "eager" else torch.compile(model, backend=backend, options=options)
     with torch.no_grad():
         start = time.perf_counter()
         call(*args)
@@ -85,7 +89,7 @@ def main():
         return
     print(f"{'model':10} {'backend':10} {'first s':>8} {'ms':>8} {'MB':>8}", flush=True)
     for name in a.names or MODELS:
-        for which in ["eager", "floor", "fxc", a.against]:
+        for which in ["eager", "floor", "fxc", "unpacked", a.against]:
             options = ["--threads", str(a.threads), "--calls", str(a.calls), "--one", which]
             subprocess.run([sys.executable, __file__, name, *options], check=True)
 
