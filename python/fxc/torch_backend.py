@@ -80,7 +80,7 @@ def backend(
         inference_compiler=functools.partial(compile_graph, settings, name, "inference"),
         fw_compiler=functools.partial(compile_graph, settings, name, "forward"),
         bw_compiler=functools.partial(compile_graph, settings, name, "backward"),
-        decompositions=_decompositions(),
+        decompositions=_decompositions() if _may_train(example_inputs) else {},
         keep_inference_input_mutations=True,
     )
     compiled: Callable[..., Any] = compiler(gm, list(example_inputs))
@@ -120,6 +120,11 @@ def _refuse_foreign(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
             text = f"fxc only supports dense CPU tensors: a function with a tensor {why} runs in eager PyTorch"
             _report.warn_once(("refused", why), text)
             raise SkipFrame(text)
+
+
+def _may_train(inputs: Sequence[Any]) -> bool:
+    """Whether a graph may be compiled with a backward pass. Reading the decompositions takes a tenth of a second."""
+    return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
 
 
 @functools.cache

@@ -166,6 +166,11 @@ impl ModelState {
         run.map_err(|e| errors::raise(py, &e))
     }
 
+    /// Cancels compilations and calls on Ctrl-C.
+    pub(crate) fn token(&self) -> &CancelToken {
+        &self.token
+    }
+
     /// Makes the next call recompile, because the graphs were edited.
     pub(crate) fn forget_code(&self, py: Python<'_>) {
         let before = lock(py, &self.code).take();

@@ -255,6 +255,26 @@ INTERPRETED = LOOP.replace(
 )
 
 
+@pytest.mark.torch
+def test_ctrl_c_ends_a_compiled_part_of_a_graph() -> None:
+    """Not an error of the part, after which PyTorch would run it."""
+    text = LOOP.replace("output %y\n", "output (%y,)\n", 1)
+    code = f"""
+import os, signal, threading, torch, fxc
+from fxc._fxc import Part
+part = Part({text!r}, {{}}, [(0, None), (1, None)], [None])
+x = torch.eye(8)
+assert torch.equal(part([x, torch.tensor(5)])[0], x)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    part([x, torch.tensor(10**15)])  # for years
+except KeyboardInterrupt:
+    print("interrupted")
+assert torch.equal(part([x, torch.tensor(5)])[0], x)
+"""
+    assert run_python(code) == "interrupted\n"
+
+
 @pytest.mark.parametrize("text", [LOOP, INTERPRETED], ids=["compiled", "interpreted"])
 def test_ctrl_c_ends_a_long_call(text: str) -> None:
     code = f"""

@@ -218,12 +218,12 @@ fn models_are_read_from_bytes() {
     for (name, attribute) in &file.module().attributes {
         assert_eq!(attribute.value, memory.module().attributes[name].value, "{name}");
     }
-    assert_eq!(
-        crate::graph::print(file.module()),
-        crate::graph::print(memory.module())
-    );
+    assert_eq!(crate::graph::print(file.module()), crate::graph::print(memory.module()));
     let text = Model::from_bytes(SCALE.as_bytes()).unwrap();
-    let out = text.compile(&Options::new()).unwrap().run([rows(1).into(), 2i64.into()]);
+    let out = text
+        .compile(&Options::new())
+        .unwrap()
+        .run([rows(1).into(), 2i64.into()]);
     assert_eq!(out.unwrap()[0].as_slice::<f32>(), [0.0, 2.0]);
 }
 

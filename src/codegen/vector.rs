@@ -68,7 +68,8 @@ impl FunctionLowering<'_> {
         any
     }
 
-    /// Lowers iterations one by one. `acc` holds the results of earlier iterations, if there were any.
+    /// Lowers iterations one by one, and combines their results with those of earlier iterations in `acc`: single terms
+    /// added to a large sum would each be rounded to its precision.
     fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
         if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
             return;
@@ -82,12 +83,15 @@ impl FunctionLowering<'_> {
         self.each_row(|s, r| {
             let saved = s.partials.clone();
             s.hoist_addresses(&l.body);
-            let before = acc[r].take().unwrap_or_else(|| s.identity_state(l));
-            let (after, _) = s.emit_counted_loop(start, end, 1, before, |s, i, acc| {
+            let fresh = s.identity_state(l);
+            let (part, _) = s.emit_counted_loop(start, end, 1, fresh, |s, i, acc| {
                 s.vars[var] = VarAt::At(i);
                 s.lower_iteration(l, acc)
             });
-            acc[r] = Some(after);
+            acc[r] = Some(match acc[r].take() {
+                Some(before) => s.with_form(false, |s| s.combine_states(l, &before, &part)),
+                None => part,
+            });
             s.close_loop(l);
             s.partials = saved;
         });

@@ -1,7 +1,8 @@
 //! Long sums in blocks.
 //!
 //! Each addition to an f32 sum adds a rounding error relative to that sum: 20000 sequential additions lose 8e-6 of it.
-//! Summing blocks, and then the sums of the blocks, loses as little as torch's cascade.
+//! Summing a few blocks, which are sums of blocks themselves, loses about as little as torch's cascade. The last sum has
+//! the largest errors, because those of its terms cancel, so it has the fewest terms.
 
 use super::vars::Vars;
 use super::{LoopDim, Scheduler};
@@ -9,16 +10,16 @@ use crate::kernel::{KernelBuilder, ReduceOp, Value};
 use crate::lower::ir::ValueId;
 use crate::types::DType;
 
-/// The number of elements that are summed sequentially before their sum is added to the total.
-const BLOCK: usize = 128;
-/// The number of blocks in a block of blocks.
-const BLOCKS: usize = 32;
+/// Shorter sums are sequential.
+const SHORT: usize = 32;
+/// The blocks of these sums are sequential.
+const TWO_LEVELS: usize = 128;
 /// The number of elements of a block that the lanes of a vector sum together.
 const VECTOR_BLOCK: usize = 1 << 16;
 
 impl Scheduler<'_> {
-    /// The block length for summing the first loop of a row, if that is long: each addition to an f32 sum adds a
-    /// rounding error, so few additions of large blocks are better than many. In a vector loop the lanes share the row.
+    /// The block length for summing the first loop of a row, unless that is short. In a vector loop the lanes share the
+    /// row.
     pub(super) fn block_len(&self, k: &KernelBuilder, row: &[LoopDim], inits: &[(ReduceOp, Value)]) -> Option<usize> {
         let sums = inits
             .iter()
@@ -28,8 +29,7 @@ impl Scheduler<'_> {
         match vector {
             _ if !sums => None,
             true => (n >= 4 * VECTOR_BLOCK).then_some(VECTOR_BLOCK),
-            false if n >= 4 * BLOCKS * BLOCK => Some(BLOCKS * BLOCK),
-            false => (n >= 8 * BLOCK).then_some(BLOCK),
+            false => (n >= SHORT).then(|| n / block_count(n)),
         }
     }
 
@@ -68,6 +68,13 @@ impl Scheduler<'_> {
             self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
         })
     }
+}
+
+/// The number of blocks of a sum of `n` terms. Blocks without a rest need less code.
+fn block_count(n: usize) -> usize {
+    let least = if n < TWO_LEVELS { 4 } else { 8 };
+    let exact = (least..2 * least).find(|count| n.is_multiple_of(*count));
+    exact.unwrap_or(least)
 }
 
 /// The initial values of the inner loops of these reductions.
