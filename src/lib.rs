@@ -116,6 +116,7 @@ pub mod types;
 
 #[cfg(feature = "compiler")]
 pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
+pub use math::contract::Precision;
 pub use parallel::CancelToken;
 pub use runner::{Runner, RunnerError, RunnerOptions};
 pub use tensor::{Element, LayoutError, Scalar, Tensor, View, ViewMut};

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 macro_rules! features {
-    ($($feature:ident $name:tt $shown:literal $cranelift:expr;)*) => {
+    ($($feature:ident $name:tt $shown:literal $cranelift:expr $(, $detect:expr)?;)*) => {
         /// A feature of a processor that code can need.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "the names are the vendors'")]
@@ -41,7 +41,7 @@ macro_rules! features {
 
             #[cfg(target_arch = "x86_64")]
             fn is_detected(self) -> bool {
-                match self { $(Feature::$feature => is_x86_feature_detected!($name)),* }
+                match self { $(Feature::$feature => detect!($name $(, $detect)?)),* }
             }
 
             #[cfg(not(target_arch = "x86_64"))]
@@ -49,6 +49,18 @@ macro_rules! features {
                 false
             }
         }
+    };
+}
+
+/// Whether the processor has a feature: by Rust's macro, or by an expression for features that the macro of stable Rust
+/// does not know.
+#[cfg(target_arch = "x86_64")]
+macro_rules! detect {
+    ($name:tt) => {
+        is_x86_feature_detected!($name)
+    };
+    ($name:tt, $detect:expr) => {
+        $detect
     };
 }
 
@@ -73,6 +85,21 @@ features! {
     Avx512Vnni "avx512vnni" "AVX-512 VNNI" None;
     Avx512Bf16 "avx512bf16" "AVX-512 BF16" None;
     Avx512Fp16 "avx512fp16" "AVX-512 FP16" None;
+    AmxTile "amx-tile" "AMX-TILE" None, has_amx(24);
+    AmxBf16 "amx-bf16" "AMX-BF16" None, has_amx(22);
+}
+
+/// Whether the processor has the part of AMX that a bit of EDX in leaf 7 of CPUID reports, and can save its registers. A
+/// process needs the system's permission besides (`math/pairs/amx.rs` asks for it).
+#[cfg(target_arch = "x86_64")]
+fn has_amx(bit: u32) -> bool {
+    use std::arch::x86_64::__cpuid_count;
+    /// The tiles' configuration and their data, in the mask of states.
+    const TILES: u32 = 3 << 17;
+    cfg!(target_os = "linux")
+        && is_x86_feature_detected!("avx512f")
+        && __cpuid_count(7, 0).edx & 1 << bit != 0
+        && __cpuid_count(0xd, 0).eax & TILES == TILES
 }
 
 use Feature::*;
@@ -132,6 +159,30 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
         })
+    }
+}
+
+/// The instructions that multiply pairs of bf16, the fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PairUnit {
+    /// AMX: tiles of 16 by 16 sums.
+    Tiles,
+    /// AVX-512 BF16: `vdpbf16ps`.
+    Dots,
+    /// None: elements are widened to f32 in registers.
+    Widening,
+}
+
+impl PairUnit {
+    const BY_PREFERENCE: [PairUnit; 3] = [PairUnit::Tiles, PairUnit::Dots, PairUnit::Widening];
+
+    /// The features that it requires besides those of [`Isa::Avx512`].
+    fn needed_features(self) -> &'static [Feature] {
+        match self {
+            PairUnit::Tiles => &[AmxTile, AmxBf16, Avx512Bf16],
+            PairUnit::Dots => &[Avx512Bf16],
+            PairUnit::Widening => &[],
+        }
     }
 }
 
@@ -230,6 +281,15 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The instructions for products of bf16 to use.
+    pub fn pair_unit(self) -> PairUnit {
+        let mut all = PairUnit::BY_PREFERENCE.into_iter();
+        let found = all.find(|u| self.isa() == Isa::Avx512 && self.has_all(u.needed_features()));
+        found.unwrap_or(PairUnit::Widening)
+    }
+}
+
 fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
     format!(
@@ -251,6 +311,15 @@ mod tests {
         assert_eq!(v4.without(Avx2).isa(), Isa::Portable);
         assert_eq!(v3.with(Avx512F).isa(), Isa::Avx2);
         assert_eq!(Target::default().isa(), Isa::Portable);
+    }
+
+    #[test]
+    fn products_of_pairs_use_the_fastest_instructions_there_are() {
+        let v4 = Target::from_level("x86-64-v4");
+        let amx = v4.with(Avx512Bf16).with(AmxTile).with(AmxBf16);
+        let units = [v4, v4.with(Avx512Bf16), amx, amx.without(AmxTile), amx.without(Avx512F)].map(Target::pair_unit);
+        use PairUnit::*;
+        assert_eq!(units, [Widening, Dots, Tiles, Dots, Widening]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::diag::Diagnostics;
 use crate::driver::sizes::{self, SizeList};
 use crate::driver::{Cache, Dims, Request};
 use crate::graph::GraphModule;
+use crate::math::contract::Precision;
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
 use crate::target::Target;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub struct Options {
     pub(super) threads: usize,
     pub(super) exact: bool,
+    pub(super) precision: Precision,
     pub(super) passes: PassOptions,
     pub(super) dims: Dims,
     pub(super) cancel: CancelToken,
@@ -40,6 +42,13 @@ impl Options {
     /// Whether to compute convolutions as sums of products, without algorithms that round differently (Winograd).
     pub fn exact(mut self, exact: bool) -> Options {
         self.exact = exact;
+        self
+    }
+
+    /// What f32 products and convolutions multiply: f32, the default, or operands that are rounded to bf16, with f32 sums.
+    /// Everything else in the model stays f32.
+    pub fn precision(mut self, precision: Precision) -> Options {
+        self.precision = precision;
         self
     }
 
