@@ -10,7 +10,7 @@ use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::pairs::pack::{Source, pack_pairs, pack_row, packed_row};
 use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels, padded_run};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels, padded_run, prefetched_part};
 use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::math::tile::Tiles;
 use crate::parallel::Pool;
@@ -225,7 +225,9 @@ impl Bf16MatMulPlan {
                 for t in t0..t1 {
                     let block = [self.blocks.start(t), self.blocks.start(t + 1)];
                     let a = rows.first.wrapping_add((block[0] - r0) * rows.row);
-                    self.run_block(&mut blocks, x, (a, rows.row), block, p, panel);
+                    let last = p + 1 == p1 || x.panels.is_none();
+                    let next = prefetched_part(panel, len, t - t0, last);
+                    self.run_block(&mut blocks, x, (a, rows.row), block, p, [panel, next]);
                 }
                 if p + 1 == p1 || (p + 1 - tailed) * COLS >= tail_cols {
                     self.run_panel_tail(x, [r0, r1], [tailed, p + 1]);
@@ -247,7 +249,7 @@ impl Bf16MatMulPlan {
         (a, row): (*const u8, usize),
         [r0, r1]: [usize; 2],
         p: usize,
-        panel: *const u16,
+        [panel, next]: [*const u16; 2],
     ) {
         let (d, n) = (&self.desc, r1 - r0);
         let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
@@ -259,6 +261,7 @@ impl Bf16MatMulPlan {
             run: padded_run(d.k),
             b: panel,
             cols: self.panel_cols(p),
+            next,
         };
         let at = r0 * d.c_row + p * COLS + x.offsets.c;
         let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {

@@ -5,7 +5,7 @@
 //! registers: 0 to 3 are sums (rows of the first tile of A, then of the second, by two groups of 16 columns), 4 and 5 are
 //! the tiles of A, 6 and 7 those of B.
 
-use super::{COLS, PairJob, STEP};
+use super::{COLS, PREFETCHED, PairJob, STEP};
 use std::arch::asm;
 use std::sync::OnceLock;
 
@@ -75,20 +75,28 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
 
-/// The loop over the steps of a segment. `$a0`, `$a1` and `$b1` mark the instructions of the first tile of A that is used,
-/// of its second tile, and of the second group of columns.
+/// The loop over the steps of a segment, with the instructions for the tiles that are used.
 macro_rules! steps {
-    ($job:ident, $a:ident, $b:ident, $steps:ident, [$($text:literal),*]) => {
+    ($job:ident, $a:ident, $b:ident, $next:ident, $steps:ident, [$($text:literal),*]) => {
         asm!(
             "2:",
             $($text,)*
+            "prefetcht1 [{next}]",
+            "prefetcht1 [{next} + 64]",
+            "prefetcht1 [{next} + 128]",
+            "prefetcht1 [{next} + 192]",
+            "prefetcht1 [{next} + 256]",
+            "prefetcht1 [{next} + 320]",
+            "prefetcht1 [{next} + 384]",
+            "prefetcht1 [{next} + 448]",
+            "add {next}, 512",
             "add {b}, 2048",
             "add {a0}, 64",
             "add {a1}, 64",
             "dec {n}",
             "jnz 2b",
             a0 = inout(reg) $a[0] => _, a1 = inout(reg) $a[1] => _, row = in(reg) 2 * $job.a_row,
-            b = inout(reg) $b => _, bs = in(reg) 4 * COLS, n = inout(reg) $steps => _,
+            b = inout(reg) $b => _, next = inout(reg) $next => _, bs = in(reg) 4 * COLS, n = inout(reg) $steps => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _, options(nostack, readonly)
         )
@@ -113,7 +121,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
             "tilezero tmm3",
             options(nostack, preserves_flags, nomem)
         );
-        let mut b = job.b;
+        let (mut b, mut next) = (job.b, job.next);
         for &offset in job.segments {
             if steps == 0 {
                 break;
@@ -124,6 +132,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
                     job,
                     a,
                     b,
+                    next,
                     steps,
                     [
                         "tileloadd tmm6, [{b} + {bs}]",
@@ -140,6 +149,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
                     job,
                     a,
                     b,
+                    next,
                     steps,
                     [
                         "tileloadd tmm6, [{b} + {bs}]",
@@ -153,6 +163,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
                     job,
                     a,
                     b,
+                    next,
                     steps,
                     [
                         "tileloadd tmm6, [{b} + {bs}]",
@@ -166,6 +177,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
                     job,
                     a,
                     b,
+                    next,
                     steps,
                     [
                         "tileloadd tmm6, [{b} + {bs}]",
@@ -175,6 +187,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
                 ),
             }
             b = b.wrapping_add(job.run * COLS);
+            next = next.wrapping_add(steps * PREFETCHED);
         }
         let second = sums.add(job.rows[0] * COLS);
         asm!("tilestored [{c} + {s}], tmm0", "tilestored [{c} + {s} + 64], tmm1",

@@ -90,6 +90,7 @@ impl Problem {
             run: self.run,
             b: self.panel.as_ptr(),
             cols: self.columns.len(),
+            next: self.panel.as_ptr(),
         })
     }
 }

@@ -82,6 +82,7 @@ impl Bf16Attention {
                 run,
                 b: b.wrapping_add(p * run * COLS),
                 cols: COLS.min(cols - p * COLS),
+                next: b,
             };
             // SAFETY: guaranteed by the caller.
             unsafe {

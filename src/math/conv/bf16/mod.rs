@@ -18,7 +18,7 @@ use crate::math::contract::{MatMulPlan, PlanError, Tile};
 use crate::math::matmul::bf16::Bf16MatMulPlan;
 use crate::math::pairs::pack::Source;
 use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels, prefetched_part};
 use crate::math::scratch;
 use crate::math::tile::Tiles;
 use crate::math::transpose::permute;
@@ -212,7 +212,9 @@ impl Bf16Conv {
         // SAFETY: guaranteed by the caller.
         let pixels = unsafe { self.window.chunk_pixels(o.x, [l0, l1]) };
         let mut blocks = self.kernels.begin();
+        let len = self.window.depth() * COLS;
         for p in p0..p1 {
+            let panel = o.weight.wrapping_add(p * len);
             for i in (l0 * per_line..l1 * per_line).step_by(2) {
                 let tile = |i: usize| match i < l1 * per_line {
                     true => {
@@ -227,7 +229,10 @@ impl Bf16Conv {
                     false => (std::ptr::null(), 0, 0),
                 };
                 // SAFETY: the tiles lie in the chunk.
-                unsafe { self.run_block(&mut blocks, o, &pixels, [tile(i), tile(i + 1)], p) };
+                unsafe {
+                    let next = prefetched_part(panel, len, (i - l0 * per_line) / 2, p + 1 == p1);
+                    self.run_block(&mut blocks, o, &pixels, [tile(i), tile(i + 1)], p, [panel, next]);
+                }
             }
         }
         let (first, col) = (l0 * width, p0 * COLS);
@@ -264,16 +269,18 @@ impl Bf16Conv {
         pixels: &ChunkPixels,
         tiles: [(*const u8, usize, usize); 2],
         p: usize,
+        [panel, next]: [*const u16; 2],
     ) {
-        let (w, channels) = (&self.window, self.conv.out_channels);
+        let channels = self.conv.out_channels;
         let job = PairJob {
             a: tiles.map(|t| t.0),
             rows: tiles.map(|t| t.2),
             a_row: pixels.step,
             segments: pixels.segments,
             run: pixels.run,
-            b: o.weight.wrapping_add(p * w.depth() * COLS),
+            b: panel,
             cols: (channels - p * COLS).min(COLS),
+            next,
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
