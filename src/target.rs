@@ -213,14 +213,14 @@ impl Target {
         let mut target = Target::from_level(base);
         let mut rest = &text[base.len()..];
         while let Some(sign) = rest.chars().next() {
-            let word = rest[sign.len_utf8()..].split(['+', '-']).next().unwrap_or_default();
-            let feature = Feature::ALL.iter().find(|f| f.name() == word);
+            let words = &rest[sign.len_utf8()..];
+            let feature = leading_feature(words);
             target = match (sign, feature) {
-                ('+', Some(&f)) => target.with(f),
-                ('-', Some(&f)) => target.without(f),
-                _ => return Err(unknown_feature(&rest[sign.len_utf8()..])),
+                ('+', Some(f)) => target.with(f),
+                ('-', Some(f)) => target.without(f),
+                _ => return Err(unknown_feature(words)),
             };
-            rest = &rest[sign.len_utf8() + word.len()..];
+            rest = &words[feature.map_or(0, |f| f.name().len())..];
         }
         match Target::native().missing_feature(target) {
             Some(feature) => Err(format!("this machine does not support {}", feature.shown())),
@@ -290,6 +290,13 @@ impl Target {
     }
 }
 
+/// The feature that `text` begins with. Names contain dashes themselves.
+fn leading_feature(text: &str) -> Option<Feature> {
+    let is_whole = |rest: &str| rest.is_empty() || rest.starts_with(['+', '-']);
+    let mut all = Feature::ALL.iter().copied();
+    all.find(|f| text.strip_prefix(f.name()).is_some_and(is_whole))
+}
+
 fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
     format!(
@@ -338,6 +345,9 @@ mod tests {
         assert_eq!(Target::parse("native"), Ok(Target::native()));
         let without = Target::parse("native-avx512f-avx2").unwrap();
         assert!(!without.has(Avx512F) && without.isa() == Isa::Portable);
+        let plain = Target::parse("native-amx-bf16-avx512bf16-amx-tile").unwrap();
+        assert!(![AmxBf16, AmxTile, Avx512Bf16].iter().any(|&f| plain.has(f)));
+        assert!(Target::parse("native-amx").is_err());
         assert!(Target::parse("x86-64-v9").unwrap_err().contains("x86-64-v3"));
         assert!(Target::parse("native+avx9").unwrap_err().contains("`avx9`"));
         assert!(Target::parse("native+").unwrap_err().contains("avx2"));
