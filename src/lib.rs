@@ -119,6 +119,7 @@ pub mod types;
 #[cfg(feature = "compiler")]
 pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
 pub use budget::Limits;
+pub use math::contract::Precision;
 pub use parallel::CancelToken;
 pub use runner::{Runner, RunnerError, RunnerOptions};
 pub use tensor::{CountingAllocator, Element, LayoutError, Scalar, Tensor, View, ViewMut};

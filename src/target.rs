@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 macro_rules! features {
-    ($($feature:ident $name:tt $shown:literal $cranelift:expr;)*) => {
+    ($($feature:ident $name:tt $shown:literal $cranelift:expr $(, $detect:expr)?;)*) => {
         /// A feature of a processor that code can need.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "the names are the vendors'")]
@@ -41,7 +41,7 @@ macro_rules! features {
 
             #[cfg(target_arch = "x86_64")]
             fn is_detected(self) -> bool {
-                match self { $(Feature::$feature => is_x86_feature_detected!($name)),* }
+                match self { $(Feature::$feature => detect!($name $(, $detect)?)),* }
             }
 
             #[cfg(not(target_arch = "x86_64"))]
@@ -49,6 +49,18 @@ macro_rules! features {
                 false
             }
         }
+    };
+}
+
+/// Whether the processor has a feature: by Rust's macro, or by an expression for features that the macro of stable Rust
+/// does not know.
+#[cfg(target_arch = "x86_64")]
+macro_rules! detect {
+    ($name:tt) => {
+        is_x86_feature_detected!($name)
+    };
+    ($name:tt, $detect:expr) => {
+        $detect
     };
 }
 
@@ -73,6 +85,21 @@ features! {
     Avx512Vnni "avx512vnni" "AVX-512 VNNI" None;
     Avx512Bf16 "avx512bf16" "AVX-512 BF16" None;
     Avx512Fp16 "avx512fp16" "AVX-512 FP16" None;
+    AmxTile "amx-tile" "AMX-TILE" None, has_amx(24);
+    AmxBf16 "amx-bf16" "AMX-BF16" None, has_amx(22);
+}
+
+/// Whether the processor has the part of AMX that a bit of EDX in leaf 7 of CPUID reports, and can save its registers. A
+/// process needs the system's permission besides (`math/pairs/amx.rs` asks for it).
+#[cfg(target_arch = "x86_64")]
+fn has_amx(bit: u32) -> bool {
+    use std::arch::x86_64::__cpuid_count;
+    /// The tiles' configuration and their data, in the mask of states.
+    const TILES: u32 = 3 << 17;
+    cfg!(target_os = "linux")
+        && is_x86_feature_detected!("avx512f")
+        && __cpuid_count(7, 0).edx & 1 << bit != 0
+        && __cpuid_count(0xd, 0).eax & TILES == TILES
 }
 
 use Feature::*;
@@ -135,6 +162,30 @@ impl fmt::Display for Isa {
     }
 }
 
+/// The instructions that multiply pairs of bf16, the fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PairUnit {
+    /// AMX: tiles of 16 by 16 sums.
+    Tiles,
+    /// AVX-512 BF16: `vdpbf16ps`.
+    Dots,
+    /// None: elements are widened to f32 in registers.
+    Widening,
+}
+
+impl PairUnit {
+    const BY_PREFERENCE: [PairUnit; 3] = [PairUnit::Tiles, PairUnit::Dots, PairUnit::Widening];
+
+    /// The features that it requires besides those of [`Isa::Avx512`].
+    fn needed_features(self) -> &'static [Feature] {
+        match self {
+            PairUnit::Tiles => &[AmxTile, AmxBf16, Avx512Bf16],
+            PairUnit::Dots => &[Avx512Bf16],
+            PairUnit::Widening => &[],
+        }
+    }
+}
+
 /// The features that code may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -162,14 +213,14 @@ impl Target {
         let mut target = Target::from_level(base);
         let mut rest = &text[base.len()..];
         while let Some(sign) = rest.chars().next() {
-            let word = rest[sign.len_utf8()..].split(['+', '-']).next().unwrap_or_default();
-            let feature = Feature::ALL.iter().find(|f| f.name() == word);
+            let words = &rest[sign.len_utf8()..];
+            let feature = leading_feature(words);
             target = match (sign, feature) {
-                ('+', Some(&f)) => target.with(f),
-                ('-', Some(&f)) => target.without(f),
-                _ => return Err(unknown_feature(&rest[sign.len_utf8()..])),
+                ('+', Some(f)) => target.with(f),
+                ('-', Some(f)) => target.without(f),
+                _ => return Err(unknown_feature(words)),
             };
-            rest = &rest[sign.len_utf8() + word.len()..];
+            rest = &words[feature.map_or(0, |f| f.name().len())..];
         }
         match Target::native().missing_feature(target) {
             Some(feature) => Err(format!("this machine does not support {}", feature.shown())),
@@ -230,6 +281,22 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The instructions for products of bf16 to use.
+    pub fn pair_unit(self) -> PairUnit {
+        let mut all = PairUnit::BY_PREFERENCE.into_iter();
+        let found = all.find(|u| self.isa() == Isa::Avx512 && self.has_all(u.needed_features()));
+        found.unwrap_or(PairUnit::Widening)
+    }
+}
+
+/// The feature that `text` begins with. Names contain dashes themselves.
+fn leading_feature(text: &str) -> Option<Feature> {
+    let is_whole = |rest: &str| rest.is_empty() || rest.starts_with(['+', '-']);
+    let mut all = Feature::ALL.iter().copied();
+    all.find(|f| text.strip_prefix(f.name()).is_some_and(is_whole))
+}
+
 fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
     format!(
@@ -254,6 +321,15 @@ mod tests {
     }
 
     #[test]
+    fn products_of_pairs_use_the_fastest_instructions_there_are() {
+        let v4 = Target::from_level("x86-64-v4");
+        let amx = v4.with(Avx512Bf16).with(AmxTile).with(AmxBf16);
+        let units = [v4, v4.with(Avx512Bf16), amx, amx.without(AmxTile), amx.without(Avx512F)].map(Target::pair_unit);
+        use PairUnit::*;
+        assert_eq!(units, [Widening, Dots, Tiles, Dots, Widening]);
+    }
+
+    #[test]
     fn targets_are_compared_as_sets() {
         let v2 = Target::from_level("x86-64-v2");
         let (vnni, bf16) = (v2.with(Avx512Vnni), v2.with(Avx512Bf16));
@@ -269,6 +345,9 @@ mod tests {
         assert_eq!(Target::parse("native"), Ok(Target::native()));
         let without = Target::parse("native-avx512f-avx2").unwrap();
         assert!(!without.has(Avx512F) && without.isa() == Isa::Portable);
+        let plain = Target::parse("native-amx-bf16-avx512bf16-amx-tile").unwrap();
+        assert!(![AmxBf16, AmxTile, Avx512Bf16].iter().any(|&f| plain.has(f)));
+        assert!(Target::parse("native-amx").is_err());
         assert!(Target::parse("x86-64-v9").unwrap_err().contains("x86-64-v3"));
         assert!(Target::parse("native+avx9").unwrap_err().contains("`avx9`"));
         assert!(Target::parse("native+").unwrap_err().contains("avx2"));

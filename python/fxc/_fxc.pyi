@@ -164,6 +164,7 @@ class CompiledModel:
         keep_path: bool = True,
         threads: int | None = None,
         exact: bool = False,
+        precision: str = "f32",
         fast_math: bool = False,
         skip_passes: list[str] = ...,
         dims: Mapping[str, int] | None = None,

@@ -158,6 +158,7 @@ def load(
     *,
     threads: int | None = None,
     exact: bool = False,
+    precision: str = "f32",
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
     at: dict[str, list[int]] | None = None,
@@ -171,6 +172,7 @@ def load(
 
     threads: the number of threads for calls; by default `get_num_threads()`.
     exact: computes convolutions as sums of products, without faster algorithms that round differently.
+    precision: what f32 products and convolutions multiply: "f32", or "bf16" for operands that are rounded, with f32 sums.
     fast_math: allows rewrites that change rounding, NaN and signed zeros.
     dims: fixes symbolic sizes, by name.
     at: sizes to compile for before the first call, by name: `{"N": [1, 8]}`. Names of one size are separated by commas.
@@ -180,8 +182,8 @@ def load(
     cache: keeps the code in the user's cache and takes it from there (docs/artifacts.md); the environment's FXC_CACHE=off turns it off.
     lazy: compiles in the first call, for graphs that are edited first.
     """
-    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims, "at": at, "targets": targets}
-    options |= {"cache": cache, "allow_code": allow_code, "allow_paths": allow_paths}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "precision": precision, "fast_math": fast_math, "dims": dims}
+    options |= {"at": at, "targets": targets, "cache": cache, "allow_code": allow_code, "allow_paths": allow_paths}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 
@@ -194,6 +196,7 @@ def loads(
     *,
     threads: int | None = None,
     exact: bool = False,
+    precision: str = "f32",
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
     allow_paths: Sequence[str | os.PathLike[str]] | None = None,
@@ -204,6 +207,6 @@ def loads(
 
     allow_paths: folders, besides the working directory, in which a weights file may be that the text names (E0410).
     """
-    options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
+    options: dict[str, Any] = {"threads": threads, "exact": exact, "precision": precision, "fast_math": fast_math, "dims": dims}
     options |= {"allow_paths": allow_paths}
     return _made(Model(content, text=isinstance(content, str), **options), options, lazy)

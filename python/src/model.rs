@@ -7,7 +7,7 @@ use crate::results::Maker;
 use crate::session::{self, Session};
 use crate::{errors, inputs, tree, writes};
 use fxc::pass::PassOptions;
-use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs, Target};
+use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs, Precision, Target};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     /// 0 for the package's default.
     pub(crate) threads: usize,
     pub(crate) exact: bool,
+    pub(crate) precision: Precision,
     pub(crate) fast_math: bool,
     pub(crate) skip: Vec<String>,
     pub(crate) dims: BTreeMap<String, i64>,
@@ -55,6 +56,10 @@ impl Settings {
             match &*key.extract::<String>()? {
                 "threads" => settings.threads = value.extract::<Option<usize>>()?.unwrap_or(0),
                 "exact" => settings.exact = value.extract()?,
+                "precision" => {
+                    let name = value.extract::<String>()?;
+                    settings.precision = Precision::parse(&name).map_err(PyValueError::new_err)?;
+                }
                 "fast_math" => settings.fast_math = value.extract()?,
                 "skip_passes" => settings.skip = value.extract()?,
                 "at" => settings.at = value.extract::<Option<_>>()?.unwrap_or_default(),
@@ -85,6 +90,7 @@ impl Settings {
             .cancel(token.clone())
             .threads(era.thread_count())
             .exact(self.exact)
+            .precision(self.precision)
             .cache(self.cache)
             .passes(self.pass_options());
         let dims = self.dims.iter();

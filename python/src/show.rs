@@ -39,6 +39,7 @@ impl Subject {
         let mut session = Session::new();
         session.sources = sources.clone();
         session.exact = state.settings.exact;
+        session.precision = state.settings.precision;
         let mut subject = Subject {
             request: Request {
                 threads: state.settings.threads,

@@ -124,6 +124,7 @@ impl Model {
         let mut session = driver::Session::new();
         session.sources = self.sources.clone();
         session.exact = options.exact;
+        session.precision = options.precision;
         session.cancel = options.cancel.clone();
         let inputs = self.inputs_to_prepare(options)?;
         let targets = match &options.targets[..] {

@@ -7,6 +7,7 @@ use crate::diag::limits::out_of_memory;
 use crate::driver::sizes::{self, SizeList};
 use crate::driver::{Cache, Dims, Request};
 use crate::graph::GraphModule;
+use crate::math::contract::Precision;
 use crate::parallel::CancelToken;
 use crate::pass::PassOptions;
 use crate::source::Sources;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub struct Options {
     pub(super) threads: usize,
     pub(super) exact: bool,
+    pub(super) precision: Precision,
     pub(super) passes: PassOptions,
     pub(super) dims: Dims,
     pub(super) cancel: CancelToken,
@@ -48,6 +50,13 @@ impl Options {
     /// Whether to compute convolutions as sums of products, without algorithms that round differently (Winograd).
     pub fn exact(mut self, exact: bool) -> Options {
         self.exact = exact;
+        self
+    }
+
+    /// What f32 products and convolutions multiply: f32, the default, or operands that are rounded to bf16, with f32 sums.
+    /// Everything else in the model stays f32.
+    pub fn precision(mut self, precision: Precision) -> Options {
+        self.precision = precision;
         self
     }
 

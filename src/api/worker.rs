@@ -33,6 +33,7 @@ impl ModelWorker {
         let mut session = driver::Session::new();
         session.sources = model.sources.clone();
         session.exact = options.exact;
+        session.precision = options.precision;
         session.cancel = options.cancel.clone();
         session.no_fallback = options.no_fallback;
         session.cache = options.cache.clone();

@@ -2,6 +2,7 @@
 
 use super::BUILD;
 use super::json::Json;
+use crate::math::contract::Precision;
 use crate::target::{Feature, Target};
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub(crate) struct NativeEntry {
 pub(crate) struct CodeOptions {
     /// Whether algorithms that round differently are excluded.
     pub exact: bool,
+    /// What f32 products and convolutions multiply.
+    pub precision: Precision,
     /// Whether rewrites may change rounding.
     pub fast_math: bool,
     /// Disabled passes.
@@ -121,8 +124,11 @@ impl CallRecord {
 impl CodeOptions {
     fn from_json(json: &Json) -> CodeOptions {
         let flag = |key| json.get(key).and_then(Json::as_bool).unwrap_or(false);
+        let precision = json.get("precision").and_then(Json::as_str);
+        let precision = precision.and_then(|p| Precision::parse(p).ok());
         CodeOptions {
             exact: flag("exact"),
+            precision: precision.unwrap_or_default(),
             fast_math: flag("fast_math"),
             skipped: texts(json, "skipped"),
         }
@@ -229,6 +235,7 @@ mod tests {
     fn manifests_are_read_as_they_were_written() {
         let options = CodeOptions {
             exact: true,
+            precision: Precision::Bf16,
             fast_math: true,
             skipped: vec!["cse".into()],
         };

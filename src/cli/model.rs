@@ -6,6 +6,7 @@ use crate::diag::nearest;
 pub(super) use crate::driver::sizes::SizeList;
 use crate::driver::{Dims, LoadedModel, Observer, Stage, StageProduct, diff, sizes};
 use crate::graph::{self, GraphModule};
+use crate::math::contract::Precision;
 use crate::pass::{self, PassRun};
 use crate::target;
 use std::path::PathBuf;
@@ -32,6 +33,10 @@ pub(super) struct ModelArgs {
     /// Compute every convolution as a sum of products; do not use faster algorithms that round differently (Winograd)
     #[arg(long)]
     pub exact: bool,
+    /// What f32 products and convolutions multiply: f32, or operands that are rounded to bf16, with f32 sums. `fxc run --check`
+    /// shows the error
+    #[arg(long, value_name = "PRECISION", value_parser = Precision::parse, default_value = "f32", hide_default_value = true)]
+    pub precision: Precision,
     /// Check the graph after every pass
     #[arg(long, help_heading = "Passes")]
     pub verify_each: bool,
@@ -223,6 +228,7 @@ impl ModelArgs {
     fn prepare(&self, app: &mut App) {
         app.set_subject(&self.model);
         app.session.exact = self.exact;
+        app.session.precision = self.precision;
         app.session.no_fallback = self.no_fallback;
         // Only `fxc compile -o` compiles for several.
         app.session.target = self.target.last().and_then(|t| t.0);

@@ -279,7 +279,7 @@ impl CompiledFile {
         passes: &PassOptions,
         session: &Session,
     ) -> Result<Result<u32, String>, Diagnostic> {
-        let required = code_options(passes, session.exact);
+        let required = code_options(passes, session);
         let Some(required) = required else {
             return Ok(Err("its code was compiled with different options".into()));
         };
@@ -323,7 +323,8 @@ impl CompiledFile {
         session.check_cancelled()?;
         let start = Instant::now();
         let target = self.manifest.native.get(part as usize).and_then(NativeEntry::target);
-        let library = math::Native::for_target(target.unwrap_or_default()).exact(session.exact);
+        let library = math::Native::for_target(target.unwrap_or_default());
+        let library = library.exact(session.exact).precision(session.precision);
         let options = runtime::ExecutableOptions {
             pool: session.thread_pool(thread_count(threads)),
             library: Arc::new(library),
@@ -371,11 +372,12 @@ fn with_state(mut module: GraphModule, program: &Program) -> GraphModule {
 }
 
 /// The options that affect the code; `None` if files cannot represent them.
-pub(super) fn code_options(passes: &PassOptions, exact: bool) -> Option<CodeOptions> {
+pub(super) fn code_options(passes: &PassOptions, session: &Session) -> Option<CodeOptions> {
     let plain = PassOptions::default();
     let nameable = passes.limit.is_none() && passes.fold_limit == plain.fold_limit;
     nameable.then(|| CodeOptions {
-        exact,
+        exact: session.exact,
+        precision: session.precision,
         fast_math: passes.fast_math,
         skipped: passes.skip.clone(),
     })

@@ -49,7 +49,7 @@ pub fn save_compiled(session: &mut Session, model: LoadedModel, save: &SaveReque
         session.report(d);
         return Err(Reported);
     }
-    let Some(options) = code_options(&save.request.passes, session.exact) else {
+    let Some(options) = code_options(&save.request.passes, session) else {
         session.report(unwritable_file(
             path,
             "a compiled model cannot record these pass options",

@@ -10,7 +10,7 @@ use crate::diag::{Code, Diagnostic, Diagnostics, limits};
 use crate::graph::{self, Gaps, Graph, GraphModule};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, LowerError};
-use crate::math;
+use crate::math::{self, contract::Precision};
 use crate::parallel::{CancelToken, Pool};
 use crate::pass;
 use crate::program::Program;
@@ -41,6 +41,8 @@ pub struct Session {
     /// Whether convolutions must be the sums of their products rather than use algorithms that round differently: see
     /// [`math::Native::exact`].
     pub exact: bool,
+    /// What f32 products and convolutions multiply: see [`math::Native::precision`].
+    pub precision: Precision,
     /// Whether exported programs keep their exported form, for printing: see [`load::load_model`].
     pub lifted: bool,
     /// Whether to report unused nodes also in traced graphs, whose nodes nobody wrote by hand.
@@ -340,7 +342,7 @@ impl Session {
         let library = self.target.map_or_else(math::native_library, math::Native::for_target);
         let options = runtime::ExecutableOptions {
             pool: self.thread_pool(thread_count(threads)),
-            library: Arc::new(library.exact(self.exact)),
+            library: Arc::new(library.exact(self.exact).precision(self.precision)),
             compiler: Arc::new(codegen::Jit::new(self.codegen_options(text))),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),

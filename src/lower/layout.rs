@@ -26,7 +26,7 @@ fn is_island_conv(d: &ValueDef) -> bool {
             ..
         }
     );
-    conv && d.dtype == DType::F32 && d.shape.len() >= 3
+    conv && matches!(d.dtype, DType::F32 | DType::F16 | DType::BF16) && d.shape.len() >= 3
 }
 
 /// Converts islands to channels last.

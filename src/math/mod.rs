@@ -17,6 +17,7 @@ mod isa;
 mod matmul;
 mod number;
 mod pack;
+mod pairs;
 mod recurrent;
 pub mod reference;
 mod scratch;
@@ -28,12 +29,15 @@ pub use crate::target::Isa;
 
 use crate::target::Target;
 use contract::*;
+use pairs::PairKernels;
 
 /// fxc's own kernels for one instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     isa: Isa,
+    pairs: PairKernels,
     exact: bool,
+    precision: Precision,
 }
 
 /// fxc's own kernels for this machine.
@@ -46,7 +50,9 @@ impl Native {
     pub fn for_target(target: Target) -> Native {
         Native {
             isa: target.isa(),
+            pairs: PairKernels::for_target(target),
             exact: false,
+            precision: Precision::F32,
         }
     }
 
@@ -54,6 +60,11 @@ impl Native {
     /// different rounding are not used.
     pub fn exact(self, exact: bool) -> Native {
         Native { exact, ..self }
+    }
+
+    /// Sets what f32 products and convolutions multiply.
+    pub fn precision(self, precision: Precision) -> Native {
+        Native { precision, ..self }
     }
 }
 
@@ -63,15 +74,18 @@ impl Library for Native {
     }
 
     fn plan_matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
-        matmul::plan(self.isa, desc, constants)
+        matmul::plan(self.pairs, self.precision, desc, constants)
     }
 
     fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
-        conv::plan(self.isa, self.exact, desc, constants)
+        conv::plan(self.pairs, self.exact, self.precision, desc, constants)
     }
 
     fn extra_weight_bytes(&self, desc: &Conv) -> usize {
-        conv::extra_weight_bytes(self.exact, desc)
+        match self.precision {
+            Precision::F32 => conv::extra_weight_bytes(self.exact, desc),
+            Precision::Bf16 => 0,
+        }
     }
 
     fn plan_expansion(
@@ -83,7 +97,7 @@ impl Library for Native {
     }
 
     fn plan_attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
-        attention::plan(self.isa, desc)
+        attention::plan(self.pairs, desc)
     }
 
     fn plan_recurrent(

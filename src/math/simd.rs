@@ -223,6 +223,8 @@ unsafe impl Simd for Portable {
     }
 }
 
+mod bf16;
+pub(super) use bf16::Bf16;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512};
 

@@ -5,7 +5,7 @@ use crate::artifact::{Container, Manifest, NativeEntry, load_native, read_key};
 use crate::code::{CodeError, CompileKernels, CompiledKernels};
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::Kernel;
-use crate::math;
+use crate::math::{self, contract::Precision};
 use crate::parallel::Pool;
 use crate::runtime::{Executable, ExecutableOptions, RoutineFn, Routines, Shared};
 use crate::target::Target;
@@ -18,6 +18,7 @@ pub(super) struct Part {
     number: u32,
     target: Target,
     exact: bool,
+    precision: Precision,
     /// The types of all inputs, with the values of those that are not tensors.
     key: Vec<Type>,
     /// The types of the tensors among the inputs.
@@ -67,6 +68,7 @@ fn read_part(file: &Container, number: u32, entry: &NativeEntry) -> Result<Part,
         number,
         target: entry.target().unwrap_or_default(),
         exact: entry.options.exact,
+        precision: entry.options.precision,
         inputs: key.iter().flat_map(Val::leaves).cloned().collect(),
         key,
     })
@@ -121,7 +123,11 @@ pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) 
     };
     let options = ExecutableOptions {
         pool: Pool::shared(threads),
-        library: Arc::new(math::Native::for_target(part.target).exact(part.exact)),
+        library: Arc::new(
+            math::Native::for_target(part.target)
+                .exact(part.exact)
+                .precision(part.precision),
+        ),
         // The code in the file replaces this.
         compiler: Arc::new(NoCompiler),
         routines: Arc::new(NoRoutines),

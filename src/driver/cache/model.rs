@@ -185,7 +185,7 @@ impl CachedModel {
         let (types, passes) = key;
         let Some((path, options)) = self
             .entry_path(session, types, passes)
-            .zip(code_options(passes, session.exact))
+            .zip(code_options(passes, session))
         else {
             return;
         };
@@ -217,12 +217,14 @@ impl CachedModel {
         session.cache.as_ref()?;
         let CodeOptions {
             exact,
+            precision,
             fast_math,
             skipped,
-        } = code_options(passes, session.exact)?;
+        } = code_options(passes, session)?;
         let target = session.target.unwrap_or_else(Target::native);
         let mut h = Hasher::default();
         h.add(&[exact.into(), fast_math.into()]);
+        h.add(precision.name().as_bytes());
         h.add(skipped.join(" ").as_bytes());
         target.features().for_each(|f| h.add(f.name().as_bytes()));
         h.add(&key_bytes(types)?);

@@ -78,7 +78,8 @@ pub(in crate::lower) fn recognise_attention(
     let rank = q.len();
     let dropped = !biased && ids.f64("dropout_p")? != 0.0;
     let shares_heads = !biased && ids.bool("enable_gqa")?;
-    if dropped || !matches!(dtype, DType::F32 | DType::F64) || !fits_one_step([&q, &k, &v], shares_heads) {
+    let float = matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    if dropped || !float || !fits_one_step([&q, &k, &v], shares_heads) {
         return Ok(None);
     }
     let mut args = vec![];

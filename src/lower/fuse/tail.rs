@@ -30,10 +30,12 @@ pub(in crate::lower) enum TailRefusal {
     Result,
     /// The kernel reduces.
     Reduces,
-    /// The kernel stores several values, or one that is not f32.
+    /// The kernel stores several values, or one whose dtype has no epilogues.
     Several,
     /// The kernel's result has a different size.
     Sizes,
+    /// The kernel's result has a different dtype.
+    Dtypes,
     /// The kernel is the tail of another contraction.
     Taken,
     /// Its elements are not in the order of the contraction's.
@@ -46,8 +48,9 @@ impl fmt::Display for TailRefusal {
             TailRefusal::Shared => "other steps also read the result, so it must be in memory",
             TailRefusal::Result => "the result is an output of the graph, so it must be in memory",
             TailRefusal::Reduces => "it reduces rows, but a tile of the result is not a whole row",
-            TailRefusal::Several => "it does not store exactly one f32 value in place of the result",
+            TailRefusal::Several => "it does not store exactly one float value in place of the result",
             TailRefusal::Sizes => "its number of elements differs from the result's",
+            TailRefusal::Dtypes => "its dtype differs from the result's",
             TailRefusal::Taken => "it is already the epilogue of another matrix product",
             TailRefusal::Places => "it reads elements of the result at other positions than its own",
         })
@@ -79,6 +82,7 @@ pub(in crate::lower) fn refused_tails(
                 _ if c.reduced.contains(&true) => TailRefusal::Reduces,
                 (_, None) => TailRefusal::Several,
                 (_, Some(r)) if tir.value(r).numel() != tir.value(v).numel() => TailRefusal::Sizes,
+                (_, Some(r)) if tir.value(r).dtype != tir.value(v).dtype => TailRefusal::Dtypes,
                 _ => TailRefusal::Taken,
             };
             let stored = c.members.iter().map(|m| m.value);
@@ -105,7 +109,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
     let mut read_by: HashMap<UnitId, Vec<ValueId>> = HashMap::new();
     for (&v, by) in &users {
         let def = tir.value(v);
-        let contraction = matches!(def.def, Def::Contract { .. }) && def.dtype == DType::F32 && def.numel() > 0;
+        let contraction = matches!(def.def, Def::Contract { .. }) && has_tails(def.dtype) && def.numel() > 0;
         if let (true, &[Some(u)]) = (contraction && !fusion.activated.contains_key(&v), &by[..]) {
             read_by.entry(u).or_default().push(v);
         }
@@ -118,10 +122,11 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
         let Some(result) = only_result(tir, fusion, c) else {
             continue;
         };
-        let numel = tir.value(result).numel();
+        // A tail overwrites the tile that it reads.
+        let (numel, dtype) = (tir.value(result).numel(), tir.value(result).dtype);
         let hosts = read_by.get(&u).into_iter().flatten();
         let host = hosts
-            .filter(|&&v| tir.value(v).numel() == numel)
+            .filter(|&&v| tir.value(v).numel() == numel && tir.value(v).dtype == dtype)
             .max_by_key(|v| position.get(v));
         if let Some(&contraction) = host {
             tails.insert(u, Host { contraction, result });
@@ -134,7 +139,12 @@ fn unit_at(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
     fusion.units[u.as_u32() as usize].as_ref()
 }
 
-/// The only stored value of an f32 cluster without reductions.
+/// Whether contractions of the dtype run tails.
+fn has_tails(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// The only stored value of a cluster without reductions, if its dtype has tails.
 fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
     let mut stored = c
         .members
@@ -143,7 +153,7 @@ fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
         .filter(|v| fusion.stored[v.0 as usize]);
     let result = stored.next()?;
     let single = stored.next().is_none() && !c.reduced.contains(&true);
-    (single && tir.value(result).dtype == DType::F32).then_some(result)
+    (single && has_tails(tir.value(result).dtype)).then_some(result)
 }
 
 /// For each contraction, the units that read its result. `None` means that it is a result of the program.

@@ -75,9 +75,18 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
             k.load_or(*buffer, element_index(access, &src), conds.collect(), *value)
         }),
         Special::MaxPool(_) | Special::AvgPool { .. } => {
-            let (dtype, sizes, x) = (def.dtype, first, &operands[0]);
-            let x = WindowedInput { dtype, sizes, x };
-            store_each(k, shape, &out, |k, i| pool_element(k, special, &x, i));
+            let (stored, dtype) = (def.dtype, def.dtype.compute_dtype());
+            let (sizes, x) = (first, &operands[0]);
+            let x = WindowedInput {
+                stored,
+                dtype,
+                sizes,
+                x,
+            };
+            store_each(k, shape, &out, |k, i| {
+                let y = pool_element(k, special, &x, i);
+                convert(k, dtype, stored, y)
+            });
         }
         Special::Scan { dim, op } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *op),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
@@ -192,8 +201,16 @@ fn write_rows(
     }
 }
 
+/// `x` of dtype `from` as `to`.
+fn convert(k: &mut KernelBuilder, from: DType, to: DType, x: Value) -> Value {
+    if from == to { x } else { k.cast(to, x) }
+}
+
 /// The input of a pooling op.
 struct WindowedInput<'a> {
+    /// The dtype in memory.
+    stored: DType,
+    /// The dtype of the computation.
     dtype: DType,
     sizes: &'a [usize],
     x: &'a (Buf, Access),
@@ -207,7 +224,7 @@ fn pool_element(k: &mut KernelBuilder, pool: &Special, x: &WindowedInput, i: &[A
             count_include_pad,
             divisor,
         } => {
-            let zero = Scalar::from_i64(x.dtype, 0);
+            let zero = Scalar::from_i64(x.stored, 0);
             let sum = WindowReduction::new(ReduceOp::Add, window, x, i, zero).write(k);
             let n = match divisor {
                 Some(d) => k.constant(Scalar::Int(DType::I64, *d)),
@@ -216,7 +233,7 @@ fn pool_element(k: &mut KernelBuilder, pool: &Special, x: &WindowedInput, i: &[A
             let n = k.cast(x.dtype, n);
             k.binary(Binary::Div, sum, n)
         }
-        Special::MaxPool(window) => WindowReduction::new(ReduceOp::Max, window, x, i, lowest_value(x.dtype)).write(k),
+        Special::MaxPool(window) => WindowReduction::new(ReduceOp::Max, window, x, i, lowest_value(x.stored)).write(k),
         _ => unreachable!("the caller matched a pooling op"),
     }
 }
@@ -267,10 +284,11 @@ impl<'a> WindowReduction<'a> {
         let (buffer, access) = self.x.x;
         if s == w.kernel.len() {
             let index = element_index(access, &index);
-            return match conds.is_empty() {
+            let x = match conds.is_empty() {
                 true => k.load(*buffer, index),
                 false => k.load_or(*buffer, index, conds, self.outside),
             };
+            return convert(k, self.x.stored, self.x.dtype, x);
         }
         k.reduce(w.kernel[s], false, &[(self.op, &[init])], |k, v| {
             let pos = self.i[d].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;

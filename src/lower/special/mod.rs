@@ -215,20 +215,7 @@ fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     let Some(w) = window_args(ids, tir.value(x).shape.len(), spatial, true)? else {
         return Ok(None);
     };
-    let dtype = tir.value(x).dtype;
-    if dtype.compute_dtype() == dtype {
-        return push_pool(tir, types, x, Special::MaxPool(w));
-    }
-    // Kernels reduce 16-bit floats in f32; a maximum is exact nevertheless.
-    let narrow = tir.traced(x);
-    let b: &mut dyn Build = tir;
-    let wide = ValueId(b.to_dtype(&narrow, dtype.compute_dtype())?.id);
-    let Some(out) = push_pool(tir, types, wide, Special::MaxPool(w))? else {
-        return Ok(None);
-    };
-    let out = tir.traced(out);
-    let b: &mut dyn Build = tir;
-    Ok(Some(ValueId(b.to_dtype(&out, dtype)?.id)))
+    push_pool(tir, types, x, Special::MaxPool(w))
 }
 
 fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
@@ -278,12 +265,15 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
             _ => return Ok(None),
         }
     }
-    if !matches!(tir.value(x).dtype, DType::F32 | DType::F64) {
-        return Ok(None);
+    let whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
+    // A mean of half types is summed in f32 and rounded once, as torch's pool is.
+    match tir.value(x).dtype {
+        DType::F32 | DType::F64 => {}
+        DType::F16 | DType::BF16 if whole => {}
+        _ => return Ok(None),
     }
     let input = tir.traced(x);
     let b: &mut dyn Build = tir;
-    let whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
     let result = if whole {
         let dims: Vec<usize> = (first..shape.len()).collect();
         b.reduce(OpId::Mean, &input, &dims, true)?

@@ -1,10 +1,11 @@
 //! Scaled dot-product attention.
 //!
 //! f32 runs in blocks with the running softmax of Milakov and Gimelshein (2018), as in FlashAttention ([`blocks`]).
-//! Scores exist for only one block of queries and keys at a time. f16 and bf16 are computed in f32 the same way. f64
-//! uses plain loops ([`plain`]).
+//! Scores exist for only one block of queries and keys at a time. bf16 multiplies pairs the same way
+//! ([`pairs`]), and f16 is computed in f32. f64 uses plain loops ([`plain`]).
 
 mod blocks;
+mod pairs;
 mod plain;
 mod row;
 #[cfg(test)]
@@ -12,14 +13,16 @@ mod tests;
 
 use super::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan, PlanError};
 use super::convert::{narrow_row, widen_elements};
+use super::pairs::PairKernels;
 use super::scratch::{self, Scratch, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 pub(super) use row::exp;
 
-/// Plans an attention for the instruction set `isa`, which the machine must support.
-pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+/// Plans an attention for the instruction sets of `kernels`, which the machine must support.
+pub(super) fn plan(kernels: PairKernels, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+    let isa = kernels.isa;
     let extents = desc.extents().ok_or(PlanError::Size)?;
     for m in [desc.bias, desc.mask].into_iter().flatten() {
         if m.dtype != DType::B8 && m.dtype != desc.dtype {
@@ -29,7 +32,8 @@ pub(super) fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>,
     match desc.dtype {
         DType::F32 => Ok(Box::new(blocks::BlockedAttention::new(isa, desc))),
         DType::F64 => Ok(Box::new(plain::Plain::new(desc))),
-        DType::F16 | DType::BF16 => Ok(Box::new(HalfAttention::new(isa, desc, extents))),
+        DType::BF16 => Ok(Box::new(pairs::Bf16Attention::new(kernels, desc))),
+        DType::F16 => Ok(Box::new(HalfAttention::new(isa, desc, extents))),
         d => Err(PlanError::Dtype(d)),
     }
 }
@@ -59,7 +63,7 @@ impl AttentionMask {
     }
 }
 
-/// f16 or bf16 attention: computed in f32 and rounded once.
+/// f16 attention: computed in f32 and rounded once.
 struct HalfAttention {
     desc: Attention,
     inner: blocks::BlockedAttention,

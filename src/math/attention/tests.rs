@@ -3,8 +3,8 @@
 use super::super::contract::*;
 use super::super::reference::attention_ref;
 use super::plan;
+use crate::math::pairs::{PairKernels, tests::all_kernels};
 use crate::parallel::Pool;
-use crate::target::Isa;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ fn interleave(t: &Tensor) -> Tensor {
 fn run(
     c: &Case,
     desc: &Attention,
-    isa: Isa,
+    isa: PairKernels,
     pool: &Pool,
     [q, k, v]: [&Tensor; 3],
     masks: [Option<&Tensor>; 2],
@@ -163,7 +163,7 @@ fn check(c: &Case) {
         _ => 2e-2,
     };
     let (one, two) = (Pool::new(1), Pool::new(3));
-    for isa in Isa::available() {
+    for isa in all_kernels() {
         let got = run(c, &d, isa, &one, [&q, &k, &v], masks.each_ref().map(Option::as_ref));
         for i in 0..got.numel() {
             let (x, y) = (got.get(i).to_f64(), want.get(i).to_f64());
@@ -194,7 +194,7 @@ fn no_keys_and_masked_rows_give_zeros_and_nan_stays() {
         interleaved: false,
         seed: 0,
     };
-    for isa in Isa::available() {
+    for isa in all_kernels() {
         let pool = Pool::new(1);
         let none = Tensor::zeros(DType::F32, &[1, 1, 0, 1]);
         let got = run(

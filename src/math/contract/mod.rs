@@ -52,6 +52,38 @@ impl Activation {
     }
 }
 
+/// What f32 products and convolutions multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precision {
+    /// f32.
+    #[default]
+    #[serde(rename = "f32")]
+    F32,
+    /// Operands that are rounded to bf16. Sums, biases, activations and results are f32. Convolutions with groups and
+    /// attention stay f32.
+    #[serde(rename = "bf16")]
+    Bf16,
+}
+
+impl Precision {
+    /// Parses `f32` or `bf16`.
+    pub fn parse(text: &str) -> Result<Precision, String> {
+        match text {
+            "f32" => Ok(Precision::F32),
+            "bf16" => Ok(Precision::Bf16),
+            _ => Err("valid precisions are f32 and bf16".into()),
+        }
+    }
+
+    /// The name that [`Precision::parse`] accepts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
+    }
+}
+
 /// A finished rectangle of a result, passed to a [`TileTail`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,11 @@
 //!
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! f16 and bf16 are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
+//! bf16 with one group multiplies pairs of 16-bit elements ([`bf16`]). Other bf16 and f16 convolutions are computed in f32
+//! and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
+mod bf16;
 mod channels;
 mod direct;
 mod expand;
@@ -35,8 +37,9 @@ mod tests;
 mod transposed;
 mod winograd;
 
-use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError};
+use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Precision};
 use super::matmul::packed::to_aligned_f32;
+use super::pairs::PairKernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
@@ -45,19 +48,29 @@ use std::sync::Arc;
 
 pub(super) use expand::plan as plan_expansion;
 
-/// Plans a convolution for the instruction set `isa`, which the machine must support. With `exact`, every result is a
+/// Plans a convolution for the instruction sets of `pairs`, which the machine must support. With `exact`, every result is a
 /// sum of products.
 pub(super) fn plan(
-    isa: Isa,
+    pairs: PairKernels,
     exact: bool,
+    precision: Precision,
     conv: &Conv,
     constants: ConvConstants,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
+    let isa = pairs.isa;
     let extents = conv.extents().ok_or(PlanError::Size)?;
     check_constant_len(conv, constants.weight, extents[1])?;
     check_constant_len(conv, constants.bias, extents[2])?;
     match conv.dtype {
+        DType::F32 if precision == Precision::Bf16 && bf16::is_applicable(conv) => bf16::plan(pairs, conv, constants),
         DType::F32 => plan_f32(isa, exact, conv, constants),
+        DType::BF16 if bf16::is_applicable(conv) => bf16::plan(pairs, conv, constants),
+        DType::BF16 if let Some(w) = bf16::upsample::applicable_weight(conv, &constants) => {
+            Ok(Box::new(bf16::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
+        }
+        DType::BF16 if let Some(w) = bf16::depthwise::applicable_weight(conv, &constants) => {
+            Ok(Box::new(bf16::depthwise::Bf16Depthwise::new(isa, conv, constants, w)?))
+        }
         DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?)),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))

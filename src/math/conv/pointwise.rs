@@ -8,7 +8,6 @@ use crate::math::contract::{
 use crate::math::matmul::native::F32MatMulPlan;
 use crate::parallel::Pool;
 use crate::target::Isa;
-use crate::types::DType;
 
 /// A plan of such a convolution.
 pub(super) struct PointwiseConv {
@@ -30,36 +29,42 @@ pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
         && (conv.input_layout == ConvLayout::ChannelsLast || pixels * 100 >= columns * 85)
 }
 
+/// The matrix product that `conv`, for which [`is_applicable`] holds, is.
+pub(super) fn product(conv: &Conv) -> MatMul {
+    let (c, o) = (conv.in_channels, conv.out_channels);
+    let pixels: usize = conv.input.iter().product();
+    let first = conv.input_layout == ConvLayout::ChannelsFirst;
+    let image = c * pixels;
+    // The weight is the same for all images.
+    let (mut d, a, b) = match first {
+        true => (MatMul::new(conv.dtype, o, pixels, c), 0, image),
+        false => (MatMul::linear(conv.dtype, pixels, o, c), image, 0),
+    };
+    d.batch = vec![BatchDim {
+        size: conv.batch,
+        a,
+        b,
+        c: o * pixels,
+        addend: 0,
+    }];
+    d.activation = conv.activation;
+    d.addend = conv.bias.then_some(Addend {
+        row: first as usize,
+        col: !first as usize,
+    });
+    d
+}
+
 impl PointwiseConv {
     /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> PointwiseConv {
-        let (c, o) = (conv.in_channels, conv.out_channels);
-        let pixels: usize = conv.input.iter().product();
         let first = conv.input_layout == ConvLayout::ChannelsFirst;
-        let image = c * pixels;
-        // The weight is the same for all images.
-        let (mut d, a, b) = match first {
-            true => (MatMul::new(DType::F32, o, pixels, c), 0, image),
-            false => (MatMul::linear(DType::F32, pixels, o, c), image, 0),
-        };
-        d.batch = vec![BatchDim {
-            size: conv.batch,
-            a,
-            b,
-            c: o * pixels,
-            addend: 0,
-        }];
-        d.activation = conv.activation;
-        d.addend = conv.bias.then_some(Addend {
-            row: first as usize,
-            col: !first as usize,
-        });
         let constant = MatMulConstants {
             a: constants.weight.filter(|_| first),
             b: constants.weight.filter(|_| !first),
         };
         PointwiseConv {
-            product: F32MatMulPlan::new(isa, &d, constant),
+            product: F32MatMulPlan::new(isa, &product(conv), constant),
             first,
             has_bias: conv.bias,
             bias: constant_bias(conv, &constants),

@@ -3,8 +3,9 @@
 use super::super::contract::*;
 use super::super::reference::conv_ref;
 use super::plan;
+use crate::math::pairs::{PairKernels, tests::all_kernels};
 use crate::parallel::Pool;
-use crate::target::{Isa, Target};
+use crate::target::Target;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
@@ -21,6 +22,8 @@ struct Case {
     constant_bias: bool,
     /// Whether Winograd's transforms are disabled.
     exact: bool,
+    /// Values are exact in bf16, so products are exact in either case.
+    precision: Precision,
     seed: u64,
 }
 
@@ -32,7 +35,7 @@ fn dim() -> impl Strategy<Value = [usize; 6]> {
 
 fn conv() -> impl Strategy<Value = Conv> {
     let dtype = prop_oneof![
-        8 => Just(DType::F32), 1 => Just(DType::F64), 1 => Just(DType::F16), 1 => Just(DType::BF16),
+        8 => Just(DType::F32), 1 => Just(DType::F64), 1 => Just(DType::F16), 3 => Just(DType::BF16),
         1 => Just(DType::I64), 1 => Just(DType::I32), 1 => Just(DType::U8)
     ];
     // (groups, input channels per group, output channels per group)
@@ -100,6 +103,7 @@ fn case() -> impl Strategy<Value = Case> {
             constant,
             constant_bias,
             exact: seed % 2 == 0,
+            precision: if seed % 3 == 0 { Precision::Bf16 } else { Precision::F32 },
             seed,
         }
     })
@@ -152,7 +156,7 @@ fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
 /// Runs the plan. The result is channels first.
 fn run(
     case: &Case,
-    isa: Isa,
+    isa: PairKernels,
     pool: &Pool,
     x: &Tensor,
     w: &Tensor,
@@ -164,7 +168,7 @@ fn run(
         weight: case.constant.then(|| w.bytes().into()),
         bias: b.filter(|_| case.constant_bias).map(|b| b.bytes().into()),
     };
-    let plan = plan(isa, case.exact, c, constants).expect("a plan");
+    let plan = plan(isa, case.exact, case.precision, c, constants).expect("a plan");
     let (in_pixels, out) = (c.input.iter().product(), c.output_size().expect("legal"));
     let out_pixels: usize = out.iter().product();
     let x = match c.input_layout {
@@ -190,19 +194,20 @@ fn run(
 }
 
 fn close(c: &Conv, got: &Tensor, want: &Tensor, what: &str) {
-    let tol = match got.dtype() {
-        DType::F32 => 1e-5,
-        DType::F64 => 1e-13,
-        DType::F16 => 1e-3,
-        DType::BF16 => 8e-3,
-        _ => 0.0,
+    // The factors of the sum of products, and of the result for its own rounding.
+    let (sum, own) = match got.dtype() {
+        DType::F32 => (1e-5, 1e-5),
+        DType::F64 => (1e-13, 1e-13),
+        DType::F16 => (1e-5, 4.9e-4),
+        DType::BF16 => (1e-5, 3.91e-3),
+        _ => (0.0, 0.0),
     };
     let scale = (c.in_channels / c.groups * c.kernel.iter().product::<usize>()) as f64;
     assert_eq!(got.numel(), want.numel());
     for i in 0..got.numel() {
         let (x, y) = (got.get(i).to_f64(), want.get(i).to_f64());
         assert!(
-            (x - y).abs() <= tol * (scale + y.abs()),
+            (x - y).abs() <= sum * (scale + y.abs()) + own * y.abs(),
             "{what} element {i}: {x} and {y}"
         );
     }
@@ -212,7 +217,7 @@ fn check(case: &Case, one: &Pool, two: &Pool) {
     let c = &case.conv;
     let (x, w, b) = operands(case);
     let want = expected(c, &x, &w, b.as_ref());
-    for isa in Isa::available() {
+    for isa in all_kernels() {
         let got = run(case, isa, one, &x, &w, b.as_ref(), None);
         close(c, &got, &want, &format!("{isa}"));
         assert_eq!(
@@ -250,6 +255,8 @@ fn layers_agree() {
         square(3, 40, 1, 31, 7, 2),
         square(40, 40, 1, 17, 3, 1),
         square(512, 40, 1, 5, 3, 1),
+        square(96, 64, 1, 15, 3, 2),
+        square(200, 33, 1, 9, 3, 1),
         square(40, 70, 1, 28, 1, 2),
         square(70, 64, 1, 20, 1, 1),
         square(512, 40, 1, 7, 1, 1),
@@ -270,6 +277,12 @@ fn layers_agree() {
         Conv {
             transposed: true,
             ..square(16, 20, 1, 14, 4, 2)
+        },
+        Conv {
+            transposed: true,
+            padding: [0; 3],
+            batch: 2,
+            ..square(64, 32, 1, 9, 2, 2)
         },
         Conv {
             batch: 5,
@@ -303,8 +316,15 @@ fn layers_agree() {
     .into_iter()
     .enumerate()
     {
-        for layout in [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast] {
+        let layouts = [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast];
+        let kinds = [
+            (DType::F32, Precision::F32),
+            (DType::BF16, Precision::F32),
+            (DType::F32, Precision::Bf16),
+        ];
+        for (layout, (dtype, precision)) in layouts.into_iter().flat_map(|l| kinds.map(|k| (l, k))) {
             let conv = Conv {
+                dtype,
                 input_layout: layout,
                 output_layout: layout,
                 ..conv.clone()
@@ -312,9 +332,10 @@ fn layers_agree() {
             check(
                 &Case {
                     conv,
-                    constant: i % 2 == 0,
+                    constant: i % 2 == 0 || dtype == DType::BF16,
                     constant_bias: true,
                     exact: true,
+                    precision,
                     seed: i as u64,
                 },
                 &one,
@@ -357,7 +378,9 @@ fn tails_see_every_element_once() {
             ..square(8, 6, 1, 9, 3, 2)
         },
     ] {
-        for layout in [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast] {
+        let layouts = [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast];
+        let precisions = [Precision::F32, Precision::Bf16];
+        for (layout, precision) in layouts.into_iter().flat_map(|l| precisions.map(|p| (l, p))) {
             let first = layout == ConvLayout::ChannelsFirst;
             let conv = Conv {
                 batch: 2,
@@ -370,11 +393,20 @@ fn tails_see_every_element_once() {
                 constant: true,
                 constant_bias: true,
                 exact: false,
+                precision,
                 seed: 3,
             };
             let c = &case.conv;
             let (x, w, b) = operands(&case);
-            let plain = run(&case, Target::native().isa(), &pool, &x, &w, b.as_ref(), None);
+            let plain = run(
+                &case,
+                PairKernels::for_target(Target::native()),
+                &pool,
+                &x,
+                &w,
+                b.as_ref(),
+                None,
+            );
             let seen = std::sync::atomic::AtomicUsize::new(0);
             if c.dtype != DType::F32 {
                 continue;
@@ -383,7 +415,15 @@ fn tails_see_every_element_once() {
                 call: place,
                 context: (&raw const seen).cast(),
             };
-            let got = run(&case, Target::native().isa(), &pool, &x, &w, b.as_ref(), Some(tail));
+            let got = run(
+                &case,
+                PairKernels::for_target(Target::native()),
+                &pool,
+                &x,
+                &w,
+                b.as_ref(),
+                Some(tail),
+            );
             assert_eq!(seen.into_inner(), got.numel());
             let pixels = got.numel() / (c.batch * c.out_channels);
             for i in 0..got.numel() {
@@ -438,7 +478,14 @@ fn illegal_parameters_are_refused() {
         },
     ] {
         assert!(
-            plan(Target::native().isa(), true, &bad, ConvConstants::default()).is_err(),
+            plan(
+                PairKernels::for_target(Target::native()),
+                true,
+                Precision::F32,
+                &bad,
+                ConvConstants::default()
+            )
+            .is_err(),
             "{bad:?}"
         );
     }
@@ -447,7 +494,14 @@ fn illegal_parameters_are_refused() {
         bias: None,
     };
     assert_eq!(
-        plan(Target::native().isa(), true, &good, short).err(),
+        plan(
+            PairKernels::for_target(Target::native()),
+            true,
+            Precision::F32,
+            &good,
+            short
+        )
+        .err(),
         Some(PlanError::Constant { need: 576, got: 8 })
     );
 }

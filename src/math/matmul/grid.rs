@@ -48,6 +48,8 @@ pub(super) struct GridShape {
     pub b_packed: bool,
     /// The desired number of chunks per thread.
     pub chunks_per_thread: usize,
+    /// How many multiply-adds take the time of one of f32.
+    pub rate: usize,
 }
 
 impl Grid {
@@ -70,7 +72,7 @@ impl Grid {
             slabs: tiles.div_ceil(slab.max(1)),
             groups: s.panels.div_ceil(group.max(1)),
         };
-        let macs = (tiles * s.mr) as f64 * (s.panels * s.nr) as f64 * s.k as f64;
+        let macs = (tiles * s.mr) as f64 * (s.panels * s.nr) as f64 * s.k as f64 / s.rate as f64;
         if threads > 1 && macs * batch as f64 > ALONE {
             let small = |g: &Grid| macs / g.chunks() as f64 <= SMALLEST;
             while batch * g.chunks() < s.chunks_per_thread * threads && !small(&g) && g.halve_chunks(&s) {}
@@ -83,7 +85,8 @@ impl Grid {
     fn halve_chunks(&mut self, s: &GridShape) -> bool {
         let (tiles, panels) = (self.tiles.div_ceil(self.slabs), self.panels.div_ceil(self.groups));
         // Every slab packs B again, and every group packs A again.
-        let tall = s.b_packed || tiles * s.mr >= panels * s.nr;
+        // Faster multiply-adds wait for memory instead: the larger operand should be read only once.
+        let tall = (s.b_packed && s.rate == 1) || tiles * s.mr >= panels * s.nr;
         if (tiles > 4 && tall) || (tiles > 1 && panels <= 4) {
             self.slabs = self.tiles.div_ceil(tiles.div_ceil(2));
         } else if panels > 1 {
@@ -151,6 +154,7 @@ mod tests {
                     a_packed,
                     b_packed,
                     chunks_per_thread: 4,
+                    rate: 1,
                 };
                 let g = Grid::new(shape, threads, batch);
                 let mut hit = vec![0; tiles.count() * panels];
@@ -179,6 +183,7 @@ mod tests {
             a_packed: false,
             b_packed,
             chunks_per_thread: 4,
+            rate: 1,
         };
         for b_packed in [false, true] {
             let g = Grid::new(shape(b_packed), 2, 1);

@@ -1,9 +1,10 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. f64 uses the `gemm` crate, integers use plain loops, and 16-bit floats are
-//! converted to and from f32.
+//! times a transposed dynamic matrix. [`bf16`] multiplies pairs of 16-bit elements. f64 uses the `gemm` crate,
+//! integers use plain loops, and f16 is converted to and from f32.
 
+pub(crate) mod bf16;
 pub(crate) mod dot;
 mod grid;
 mod half;
@@ -13,12 +14,18 @@ pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Tile, TileTail};
-use crate::target::Isa;
+use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
+use super::pairs::PairKernels;
 use crate::types::DType;
 
-/// Plans a product for the instruction set `isa`, which the machine must support.
-pub(super) fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+/// Plans a product for the instruction sets of `pairs`, which the machine must support.
+pub(super) fn plan(
+    pairs: PairKernels,
+    precision: Precision,
+    desc: &MatMul,
+    constants: MatMulConstants,
+) -> Result<Box<dyn MatMulPlan>, PlanError> {
+    let isa = pairs.isa;
     let extents = desc.extents().ok_or(PlanError::Size)?;
     if desc.c_row < desc.n && desc.m > 1 {
         return Err(PlanError::Size);
@@ -33,8 +40,10 @@ pub(super) fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Resul
     need(constants.a, extents[0])?;
     need(constants.b, extents[1])?;
     match desc.dtype {
+        DType::F32 if precision == Precision::Bf16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
-        DType::F16 | DType::BF16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
+        DType::BF16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
+        DType::F16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
         }

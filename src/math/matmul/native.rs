@@ -159,6 +159,7 @@ impl F32MatMulPlan {
             b_packed: self.b.is_some() || self.few_rows == Some(FewRows::Rows),
             // Rows of B that are read in place should be long.
             chunks_per_thread: if self.few_rows == Some(FewRows::Rows) { 1 } else { 4 },
+            rate: 1,
         };
         Grid::new(shape, threads, self.desc.batch_size())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A packed constant operand: A tile after tile, B panel after panel, each over the whole product size.
 pub(crate) struct Packed {
     data: Arc<AlignedBytes>,
-    /// The number of elements in one packed matrix.
+    /// The number of bytes in one packed matrix.
     item: usize,
     /// For each batch dimension, the number of packed matrices to step over; 0 where the operand repeats.
     steps: Vec<usize>,
@@ -25,6 +25,37 @@ impl Packed {
         key: &[usize],
         pack: impl Fn(&[f32], usize, *mut f32),
     ) -> Packed {
+        Packed::build(desc, strides, [item, 4], constant, key, |bytes, offset, dst| {
+            pack(&to_aligned_f32(bytes), offset, dst.cast())
+        })
+    }
+
+    /// As [`Packed::new`], with packed elements of 16 bits. `pack` gets the address of the constant's bytes, which is
+    /// aligned for its dtype.
+    pub(crate) fn in_pairs(
+        desc: &MatMul,
+        strides: &[usize],
+        item: usize,
+        constant: Constant,
+        key: &[usize],
+        pack: impl Fn(*const u8, usize, *mut u16),
+    ) -> Packed {
+        Packed::build(desc, strides, [item, 2], constant, key, |bytes, offset, dst| {
+            let aligned = bytes.as_ptr().align_offset(desc.dtype.size()) == 0;
+            let copy = (!aligned).then(|| AlignedBytes::from_slice(bytes));
+            pack(copy.as_ref().map_or(bytes, |c| c.bytes()).as_ptr(), offset, dst.cast())
+        })
+    }
+
+    /// Packs items of `item` elements of `size` bytes.
+    fn build(
+        desc: &MatMul,
+        strides: &[usize],
+        [item, size]: [usize; 2],
+        constant: Constant,
+        key: &[usize],
+        pack: impl Fn(&[u8], usize, *mut u8),
+    ) -> Packed {
         let mut steps = vec![0; strides.len()];
         // The dimensions along which the operand changes, outermost first, as sizes and strides.
         let mut dims = vec![];
@@ -40,27 +71,38 @@ impl Packed {
         let count = if desc.batch_size() == 0 { 0 } else { count };
         let key = [key, &[count], dims.as_flattened()].concat();
         let data = constant.get_or_pack(&key, |bytes| {
-            let from = to_aligned_f32(bytes);
-            let mut data = AlignedBytes::zeroed(item * count * 4);
-            let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
+            let mut data = AlignedBytes::zeroed(item * count * size);
+            let base = data.bytes_mut().as_mut_ptr();
             for index in 0..count {
                 // SAFETY: `index < count`.
-                pack(&from, row_major_offset(&dims, index), unsafe { base.add(index * item) });
+                pack(bytes, row_major_offset(&dims, index), unsafe {
+                    base.add(index * item * size)
+                });
             }
             data
         });
+        let item = item * size;
         Packed { data, item, steps }
     }
 
     /// The packed matrix that matrix `index` of the batch uses.
-    pub(crate) fn matrix_at(&self, desc: &MatMul, mut index: usize) -> *const f32 {
+    pub(crate) fn matrix_at(&self, desc: &MatMul, index: usize) -> *const f32 {
+        self.bytes_at(desc, index).cast()
+    }
+
+    /// As [`Packed::matrix_at`], for elements of 16 bits.
+    pub(crate) fn pairs_at(&self, desc: &MatMul, index: usize) -> *const u16 {
+        self.bytes_at(desc, index).cast()
+    }
+
+    fn bytes_at(&self, desc: &MatMul, mut index: usize) -> *const u8 {
         let mut packed = 0;
         for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
             packed += index % d.size * step;
             index /= d.size;
         }
         // SAFETY: `packed` is below the number of matrices packed.
-        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(packed * self.item) }
+        unsafe { self.data.bytes().as_ptr().add(packed * self.item) }
     }
 }
 

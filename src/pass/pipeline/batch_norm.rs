@@ -6,7 +6,8 @@
 //!
 //! Weights of 16 bits stay as they are: the product with the scale would be rounded to 16 bits again, which costs a
 //! model as much accuracy as all the rest of its arithmetic. If there is nothing to fold into, or the convolution's
-//! result has another user, the normalisation becomes `x * scale + shift`, which is how torch computes it.
+//! result has another user, the normalisation becomes `x * scale + shift`, which is how torch computes it, in f32 for
+//! half types.
 //!
 #![doc = include_str!("../examples/batch-norm.md")]
 
@@ -306,10 +307,8 @@ impl Producer {
 
 /// `x * scale + shift`.
 fn expand_norm(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
-    // A 16-bit float would be rounded twice.
-    if !matches!(norm.ty.dtype, DType::F32 | DType::F64) {
-        return false;
-    }
+    // Half types are computed in f32, with the same scale and shift, and rounded once, as in torch's kernel.
+    let wide = norm.ty.dtype.compute_dtype();
     let shape: Vec<usize> = (1..norm.ty.rank().unwrap_or(2))
         .map(|d| if d == 1 { norm.scale.len() } else { 1 })
         .collect();
@@ -319,7 +318,7 @@ fn expand_norm(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool
     graph.set_insert_point(InsertPoint::Before(norm.node));
     let mut constants = vec![];
     for (suffix, values) in [("scale", &norm.scale), ("shift", &norm.shift)] {
-        let value = Tensor::from_fn(norm.ty.dtype, &shape, |i| Scalar::F64(values[i]));
+        let value = Tensor::from_fn(wide, &shape, |i| Scalar::F64(values[i]));
         let ty = Val::Leaf(value.ty());
         let path = module.add_constant(&format!("_folded_{name}_{suffix}"), value);
         let n = graph.get_attr(&path);
@@ -342,7 +341,9 @@ fn build_apart(b: &mut GraphBuilder<'_>, input: NodeId, constants: &[NodeId]) ->
     let traced: Vec<Traced> = constants.iter().map(|&n| b.traced(n)).collect::<Option<_>>()?;
     let x = b.traced(input)?;
     let b: &mut dyn Build = b;
+    let (own, wide) = (x.dtype(), traced[0].dtype());
+    let x = b.to_dtype(&x, wide).ok()?;
     let product = b.mul(&x, &traced[0]).ok()?;
     let sum = b.add(&product, &traced[1]).ok()?;
-    Some(NodeId::from_u32(sum.id))
+    Some(NodeId::from_u32(b.to_dtype(&sum, own).ok()?.id))
 }

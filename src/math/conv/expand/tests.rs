@@ -1,7 +1,9 @@
 //! Expansions match the two separate convolutions bit for bit.
 
 use super::*;
-use crate::math::contract::{Activation, ConvArgs, ConvLayout};
+use crate::math::contract::{Activation, ConvArgs, ConvLayout, Precision};
+use crate::math::pairs::PairKernels;
+use crate::target::PairUnit;
 use proptest::prelude::*;
 use std::ffi::c_void;
 
@@ -99,7 +101,14 @@ fn alone(isa: Isa, conv: &Conv, x: &[f32], w: &[f32], b: &[f32], tail: Option<Ti
         bias: conv.bias.then(|| bytes(b).into()),
     };
     let mut y = vec![0f32; conv.extents().unwrap()[3]];
-    let plan = super::super::plan(isa, true, conv, constants).unwrap();
+    let plan = super::super::plan(
+        PairKernels::new(PairUnit::Widening, isa),
+        true,
+        Precision::F32,
+        conv,
+        constants,
+    )
+    .unwrap();
     let args = ConvArgs {
         x: x.as_ptr().cast(),
         weight: std::ptr::null(),

@@ -1,0 +1,188 @@
+//! Depthwise convolution of bf16, channels last. The f32 kernel runs on bands of rows that are widened into the L2 cache, and
+//! its rows are rounded when they are stored.
+
+use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile};
+use crate::math::conv::channels::{Band, DepthwiseChannels};
+use crate::math::conv::strip::{ChunkCut, Load, cut_chunks};
+use crate::math::conv::{constant_bias, prepare_weight};
+use crate::math::pairs::pack::{narrow_row, widen_row};
+use crate::math::scratch::{self, SharedPtr};
+use crate::parallel::Pool;
+use crate::target::Isa;
+use crate::tensor::AlignedBytes;
+use crate::types::DType;
+use std::sync::Arc;
+
+/// The maximum number of elements in a band: a quarter of a 2 MB L2 cache.
+const BAND: usize = 128 << 10;
+
+/// A plan of such a convolution with constant parameters.
+pub(in crate::math::conv) struct Bf16Depthwise {
+    conv: Conv,
+    isa: Isa,
+    out: [usize; 3],
+    rows: DepthwiseChannels,
+    weight: Arc<AlignedBytes>,
+    bias: Option<Vec<f32>>,
+}
+
+/// The weight and the bias, if the convolution is of this kind.
+pub(in crate::math::conv) fn applicable_weight<'a>(conv: &Conv, constants: &ConvConstants<'a>) -> Option<Constant<'a>> {
+    let c = conv;
+    let last = c.input_layout == ConvLayout::ChannelsLast && c.output_layout == ConvLayout::ChannelsLast;
+    let depthwise = c.groups > 1 && c.groups == c.in_channels && c.groups == c.out_channels;
+    let flat = c.input[0] == 1 && c.kernel[0] == 1 && c.padding[0] == 0 && c.stride[0] == 1;
+    let steps = c.stride[2] == 1 || (c.stride[2] == 2 && c.kernel[2] < 7);
+    let taps = matches!(c.kernel[2], 3 | 5 | 7) && c.dilation == [1; 3] && steps;
+    let border = c.padding[1] < c.kernel[1] && c.padding[2] < c.kernel[2];
+    let fits = c.dtype == DType::BF16 && !c.transposed && last && depthwise && flat && taps && border;
+    constants
+        .weight
+        .filter(|_| fits && (!c.bias || constants.bias.is_some()))
+}
+
+impl Bf16Depthwise {
+    /// Plans `conv` with the weight that [`applicable_weight`] returned.
+    pub(in crate::math::conv) fn new(
+        isa: Isa,
+        conv: &Conv,
+        constants: ConvConstants,
+        weight: Constant,
+    ) -> Result<Bf16Depthwise, PlanError> {
+        let wide = Conv {
+            dtype: DType::F32,
+            ..conv.clone()
+        };
+        let weight = weight.widen_from(DType::BF16);
+        let rows = DepthwiseChannels::new(isa, &wide)?;
+        let parameters = ConvConstants {
+            weight: Some(weight),
+            bias: constants.bias.map(|b| b.widen_from(DType::BF16)),
+        };
+        Ok(Bf16Depthwise {
+            isa,
+            out: conv.output_size().ok_or(PlanError::Size)?,
+            weight: prepare_weight(&rows, &wide, weight),
+            bias: constant_bias(&wide, &parameters),
+            rows,
+            conv: conv.clone(),
+        })
+    }
+
+    /// The rows of a chunk, and its panels of channels.
+    fn cut(&self, threads: usize) -> (ChunkCut, usize) {
+        let (c, panel_cols) = (&self.conv, 4 * self.isa.lanes());
+        let load = Load {
+            rows: self.out[1],
+            row_pixels: self.out[2],
+            panels: c.in_channels.div_ceil(panel_cols),
+            panel_cols,
+            images: c.batch,
+            macs: 4.0 * c.macs(),
+            weights: 0,
+            input: 1,
+            buffered: false,
+        };
+        let mut cut = cut_chunks(&load, threads);
+        let band = |cut: &ChunkCut| {
+            let rows = (cut.rows - 1) * c.stride[1] + c.kernel[1];
+            rows * c.input[2] * cut.panels * panel_cols
+        };
+        // Parts of a row's channels are read with gaps, but rows of a band overlap.
+        while band(&cut) > BAND && cut.panels > 4 {
+            cut.panels = cut.panels.div_ceil(2);
+        }
+        while band(&cut) > BAND && cut.rows > 2 * c.kernel[1] {
+            cut.rows = cut.rows.div_ceil(2);
+        }
+        (cut, panel_cols)
+    }
+
+    /// Computes rows `r0..r1` of channels `c0..c1` of an image.
+    ///
+    /// # Safety
+    /// `args` is as for [`ConvPlan::run`]; no other thread writes this part.
+    unsafe fn run_chunk(&self, args: &ConvArgs, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) {
+        let (c, channels, n) = (&self.conv, self.conv.in_channels, c1 - c0);
+        let (width, out_width) = (c.input[2], self.out[2]);
+        let [first, last] = [self.rows.needed_rows(r0)[0], self.rows.needed_rows(r1 - 1)[1]];
+        let mut band = scratch::take_buffer(last.saturating_sub(first) * width * n);
+        let mut row = scratch::take_buffer(out_width * n);
+        let at = (image * self.out[1] + r0) * out_width * channels + c0;
+        // SAFETY: guaranteed by the caller; the buffers hold the band and a row.
+        unsafe {
+            let x = args
+                .x
+                .cast::<u16>()
+                .add((image * c.input[1] + first) * width * channels + c0);
+            let pixels = last.saturating_sub(first) * width;
+            convert(pixels, n, channels, |p, at, len| {
+                widen_row(self.isa)(x.add(at), len, band.as_mut_ptr().add(p * n))
+            });
+            let y = args.y.cast::<u16>().add(at);
+            for r in r0..r1 {
+                self.rows.band_row(
+                    r,
+                    &Band {
+                        x: band.as_ptr(),
+                        first,
+                        pixel: n,
+                        weight: self.weight.bytes().as_ptr().cast::<f32>().add(c0),
+                        bias: self.bias.as_ref().map_or(std::ptr::null(), |b| b.as_ptr().add(c0)),
+                        y: row.as_mut_ptr(),
+                        y_pixel: n,
+                        channels: n,
+                    },
+                );
+                let y = y.add((r - r0) * out_width * channels);
+                convert(out_width, n, channels, |p, at, len| {
+                    narrow_row(self.isa)(row.as_ptr().add(p * n), len, y.add(at))
+                });
+            }
+            let Some(tail) = &args.tail else { return };
+            tail.run(&Tile {
+                data: y.cast(),
+                offset: at,
+                batch: image,
+                row: r0 * out_width,
+                col: c0,
+                rows: (r1 - r0) * out_width,
+                cols: n,
+                row_stride: channels,
+            });
+        }
+    }
+}
+
+/// Calls `f` for each contiguous piece of `n` channels of pixels: the first pixel, its offset, and the length.
+fn convert(pixels: usize, n: usize, channels: usize, f: impl FnMut(usize, usize, usize)) {
+    let mut f = f;
+    if n == channels {
+        return f(0, 0, pixels * n);
+    }
+    (0..pixels).for_each(|p| f(p, p * channels, n));
+}
+
+impl ConvPlan for Bf16Depthwise {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let (c, (cut, panel_cols)) = (&self.conv, self.cut(pool.threads()));
+        if c.extents().is_none_or(|e| e[3] == 0) {
+            return;
+        }
+        let cols = cut.panels * panel_cols;
+        let (row_chunks, col_chunks) = (self.out[1].div_ceil(cut.rows), c.in_channels.div_ceil(cols));
+        let shared = SharedPtr(args as *const ConvArgs as *mut ConvArgs);
+        pool.run(c.batch * row_chunks * col_chunks, |i| {
+            let (col, rest) = (i % col_chunks, i / col_chunks);
+            let (row, image) = (rest % row_chunks, rest / row_chunks);
+            let rows = [row * cut.rows, ((row + 1) * cut.rows).min(self.out[1])];
+            let channels = [col * cols, ((col + 1) * cols).min(c.in_channels)];
+            // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of the output.
+            unsafe { self.run_chunk(&*shared.get(), image, rows, channels) };
+        });
+    }
+
+    fn describe(&self) -> String {
+        format!("conv bf16 depthwise in bands {} packed", self.isa)
+    }
+}

@@ -1,0 +1,222 @@
+//! Packing of the operands: panels of B, and rows of A.
+
+use super::{COLS, PairKernels, STEP};
+use crate::math::isa::per_isa;
+use crate::math::pack::pack_panel;
+use crate::math::simd::Bf16;
+use half::bf16;
+
+/// The elements of an operand, before packing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::math) enum Source {
+    /// bf16.
+    Narrow(*const u16),
+    /// f32, to be rounded.
+    Wide(*const f32),
+}
+
+impl Source {
+    /// The elements of a bf16 (`wide` is false) or f32 operand.
+    pub(in crate::math) fn new(p: *const u8, wide: bool) -> Source {
+        match wide {
+            true => Source::Wide(p.cast()),
+            false => Source::Narrow(p.cast()),
+        }
+    }
+
+    /// The elements from index `n` on.
+    pub(in crate::math) fn skip(self, n: usize) -> Source {
+        match self {
+            Source::Narrow(p) => Source::Narrow(p.wrapping_add(n)),
+            Source::Wide(p) => Source::Wide(p.wrapping_add(n)),
+        }
+    }
+
+    /// Element `i`.
+    ///
+    /// # Safety
+    /// The element is readable.
+    #[inline(always)]
+    pub(in crate::math) unsafe fn value(self, i: usize) -> f32 {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self {
+                Source::Narrow(p) => bf16::from_bits(*p.add(i)).to_f32(),
+                Source::Wide(p) => *p.add(i),
+            }
+        }
+    }
+
+    /// Copies `n` elements, `step` apart, as bf16.
+    ///
+    /// # Safety
+    /// The elements are readable; `dst` is writable for `n`.
+    #[inline]
+    pub(in crate::math) unsafe fn copy_bits(self, step: usize, n: usize, dst: *mut u16) {
+        for i in 0..n {
+            // SAFETY: guaranteed by the caller.
+            unsafe { *dst.add(i) = self.bits(i * step) };
+        }
+    }
+
+    /// The bits of element `i`, rounded to bf16.
+    ///
+    /// # Safety
+    /// The element is readable.
+    #[inline(always)]
+    unsafe fn bits(self, i: usize) -> u16 {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self {
+                Source::Narrow(p) => *p.add(i),
+                Source::Wide(p) => bf16::from_f32(*p.add(i)).to_bits(),
+            }
+        }
+    }
+}
+
+/// Packs `cols` columns of `depth` product indices as a panel, with zeros for the missing columns and for the product
+/// indices up to a multiple of [`STEP`]. `[k, col]` are the strides between product indices and between columns.
+///
+/// # Safety
+/// The source is readable for the columns. `dst` is writable for `COLS * padded_run(depth)` elements and aligned to 4
+/// bytes.
+pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols: usize, depth: usize, dst: *mut u16) {
+    let pairs = depth / 2;
+    // SAFETY: the pairs and the rest lie in the source and the panel.
+    unsafe {
+        match src {
+            // Pairs are elements of 32 bits, and a column consists of them.
+            Source::Narrow(p) if k == 1 && col.is_multiple_of(2) && p.cast::<f32>().is_aligned() => {
+                pack_panel(p.cast(), col / 2, 1, cols, COLS, pairs, dst.cast());
+            }
+            Source::Narrow(p) if col == 1 => {
+                for i in 0..pairs {
+                    let (even, odd) = (p.add(2 * i * k), p.add((2 * i + 1) * k));
+                    interleave(even, odd, cols, dst.add(2 * i * COLS));
+                }
+            }
+            _ => {
+                for i in 0..pairs {
+                    for c in 0..COLS {
+                        let at = |i| if c < cols { src.bits(i * k + c * col) } else { 0 };
+                        let to = dst.add(2 * (i * COLS + c));
+                        (*to, *to.add(1)) = (at(2 * i), at(2 * i + 1));
+                    }
+                }
+            }
+        }
+        let rest = dst.add(2 * pairs * COLS);
+        rest.write_bytes(0, (depth.next_multiple_of(STEP) - 2 * pairs) * COLS);
+        if depth % 2 == 1 {
+            for c in 0..cols {
+                *rest.add(2 * c) = src.bits((depth - 1) * k + c * col);
+            }
+        }
+    }
+}
+
+/// Writes one row of pairs: elements of two rows in turn, then zeros.
+///
+/// # Safety
+/// Both rows have `cols` elements; `dst` has room for [`COLS`] pairs.
+#[inline(always)]
+unsafe fn interleave(even: *const u16, odd: *const u16, cols: usize, dst: *mut u16) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if cols == COLS {
+            let (even, odd) = (even.cast::<[u16; COLS]>(), odd.cast::<[u16; COLS]>());
+            let (even, odd) = (even.read_unaligned(), odd.read_unaligned());
+            let row: [u32; COLS] = std::array::from_fn(|c| even[c] as u32 | (odd[c] as u32) << 16);
+            dst.cast::<[u32; COLS]>().write_unaligned(row);
+            return;
+        }
+        for c in 0..COLS {
+            let pair = if c < cols { [*even.add(c), *odd.add(c)] } else { [0; 2] };
+            (*dst.add(2 * c), *dst.add(2 * c + 1)) = (pair[0], pair[1]);
+        }
+    }
+}
+
+/// The stride of packed rows of `run` elements: a multiple of 64 bytes, but not of 512, so that rows do not share sets of
+/// the L1 cache.
+pub(in crate::math) fn packed_row(run: usize) -> usize {
+    match run.is_multiple_of(256) {
+        true => run + STEP,
+        false => run,
+    }
+}
+
+/// Copies `n` elements, `k` apart, to a row of A, and adds zeros up to `run` elements.
+///
+/// # Safety
+/// The source is readable for the elements, and `dst` writable for `run` elements of the kernels' rows.
+#[inline]
+pub(in crate::math) unsafe fn pack_row(
+    kernels: &PairKernels,
+    src: Source,
+    k: usize,
+    n: usize,
+    run: usize,
+    dst: *mut u8,
+) {
+    let wide = kernels.widens_rows();
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match src {
+            Source::Narrow(p) if k == 1 && !wide => std::ptr::copy_nonoverlapping(p, dst.cast::<u16>(), n),
+            Source::Narrow(p) if k == 1 => widen_row(kernels.isa)(p, n, dst.cast()),
+            Source::Wide(p) if k == 1 && !wide => narrow_row(kernels.isa)(p, n, dst.cast()),
+            _ if wide => {
+                for i in 0..n {
+                    *dst.cast::<f32>().add(i) = bf16::from_bits(src.bits(i * k)).to_f32();
+                }
+            }
+            _ => {
+                for i in 0..n {
+                    *dst.cast::<u16>().add(i) = src.bits(i * k);
+                }
+            }
+        }
+        let size = kernels.row_element();
+        dst.add(n * size).write_bytes(0, (run - n) * size);
+    }
+}
+
+#[inline(always)]
+unsafe fn widen_body<S: Bf16>(src: *const u16, n: usize, dst: *mut f32) {
+    let whole = n / S::LANES * S::LANES;
+    // SAFETY: the caller provides `n` elements of both.
+    unsafe {
+        for i in (0..whole).step_by(S::LANES) {
+            S::store(dst.add(i), S::load_bf16(src.add(i)));
+        }
+        if whole < n {
+            S::store_first(dst.add(whole), n - whole, S::load_bf16_first(src.add(whole), n - whole));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn narrow_body<S: Bf16>(src: *const f32, n: usize, dst: *mut u16) {
+    let whole = n / S::LANES * S::LANES;
+    // SAFETY: the caller provides `n` elements of both.
+    unsafe {
+        for i in (0..whole).step_by(S::LANES) {
+            S::store_bf16(dst.add(i), S::load(src.add(i)));
+        }
+        if whole < n {
+            S::store_bf16_first(dst.add(whole), n - whole, S::load_first(src.add(whole), n - whole));
+        }
+    }
+}
+
+per_isa! {
+    /// Widens `n` elements.
+    pub(in crate::math) fn widen_row = widen_body(src: *const u16, n: usize, dst: *mut f32)
+}
+
+per_isa! {
+    /// Rounds `n` elements.
+    pub(in crate::math) fn narrow_row = narrow_body(src: *const f32, n: usize, dst: *mut u16)
+}

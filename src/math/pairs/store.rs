@@ -1,0 +1,151 @@
+//! From a block's sums to the result: scale, addend, activation, and one rounding.
+
+use super::pack::Source;
+use super::{COLS, PairKernels};
+use crate::math::isa::per_isa;
+use crate::math::simd::Bf16;
+
+/// `c = clamp(alpha * sums + beta * addend)` on one block.
+pub(in crate::math) struct StoreJob {
+    /// Rows of [`COLS`] sums.
+    pub sums: *const f32,
+    pub rows: usize,
+    pub cols: usize,
+    /// The first element of the result.
+    pub c: *mut u8,
+    /// The stride between rows of the result, in elements.
+    pub c_row: usize,
+    /// Whether the result is f32 rather than bf16.
+    pub wide: bool,
+    /// The first element of the addend, and its strides between rows and columns.
+    pub addend: Option<(Source, [usize; 2])>,
+    pub alpha: f32,
+    pub beta: f32,
+    /// The bounds to clamp to, if any. NaN stays NaN.
+    pub clamp: Option<(f32, f32)>,
+}
+
+impl StoreJob {
+    /// Stores the block.
+    ///
+    /// # Safety
+    /// The sums, the addend and the result have these rows and columns. The machine has the unit.
+    #[inline]
+    pub(in crate::math) unsafe fn run(&self, kernels: &PairKernels) {
+        let column = |a: &(Source, [usize; 2])| a.1[0] == 0 && self.beta == 1.0;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if self.alpha != 1.0 || !self.addend.as_ref().is_none_or(column) {
+                return store_scaled(kernels.isa)(self);
+            }
+            let mut bias = [0f32; COLS];
+            if let Some((x, [_, col])) = self.addend {
+                for (c, bias) in bias.iter_mut().enumerate().take(self.cols) {
+                    *bias = x.value(c * col);
+                }
+            }
+            match kernels.unit {
+                #[cfg(target_arch = "x86_64")]
+                crate::target::PairUnit::Tiles | crate::target::PairUnit::Dots if self.cols == COLS && !self.wide => {
+                    store_narrow(self, &bias)
+                }
+                _ => store_rows(kernels.isa)(self, &bias),
+            }
+        }
+    }
+
+    fn bounds(&self) -> (f32, f32) {
+        self.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY))
+    }
+}
+
+/// Whole panels of a bf16 result, with the processor's own rounding.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn store_narrow(j: &StoreJob, bias: &[f32; COLS]) {
+    use std::arch::x86_64::*;
+    let (lo, hi) = j.bounds();
+    // SAFETY: the caller provides the rows. All 512-bit vectors have the same representation.
+    unsafe {
+        let bias = [0, 16].map(|i| _mm512_loadu_ps(bias.as_ptr().add(i)));
+        let (lo, hi) = (_mm512_set1_ps(lo), _mm512_set1_ps(hi));
+        for r in 0..j.rows {
+            let sums = j.sums.add(r * COLS);
+            let mut y = [_mm512_loadu_ps(sums), _mm512_loadu_ps(sums.add(16))];
+            for v in 0..2 {
+                y[v] = _mm512_add_ps(y[v], bias[v]);
+                if j.clamp.is_some() {
+                    y[v] = _mm512_min_ps(hi, _mm512_max_ps(lo, y[v]));
+                }
+            }
+            let y = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(y[1], y[0]));
+            _mm512_storeu_si512(j.c.add(2 * r * j.c_row).cast(), y);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_rows_body<S: Bf16>(j: &StoreJob, bias: &[f32; COLS]) {
+    let (lo, hi) = j.bounds();
+    // SAFETY: the caller provides the rows.
+    unsafe {
+        let (lo, hi) = (S::splat(lo), S::splat(hi));
+        for r in 0..j.rows {
+            for col in (0..j.cols).step_by(S::LANES) {
+                let y = S::add(S::load(j.sums.add(r * COLS + col)), S::load(bias.as_ptr().add(col)));
+                store_vector::<S>(j, r, col, S::min(hi, S::max(lo, y)));
+            }
+        }
+    }
+}
+
+/// Any factors and strides.
+#[inline(always)]
+unsafe fn store_scaled_body<S: Bf16>(j: &StoreJob) {
+    let (lo, hi) = j.bounds();
+    // SAFETY: the caller provides the rows.
+    unsafe {
+        let (lo, hi) = (S::splat(lo), S::splat(hi));
+        for r in 0..j.rows {
+            let mut addend = [0f32; COLS];
+            if let Some((x, [row, column])) = j.addend {
+                match x.skip(r * row) {
+                    Source::Wide(p) if column == 1 => std::ptr::copy_nonoverlapping(p, addend.as_mut_ptr(), j.cols),
+                    x => {
+                        for (c, a) in addend.iter_mut().enumerate().take(j.cols) {
+                            *a = x.value(c * column);
+                        }
+                    }
+                }
+            }
+            for col in (0..j.cols).step_by(S::LANES) {
+                let y = S::mul(S::splat(j.alpha), S::load(j.sums.add(r * COLS + col)));
+                let y = S::add(y, S::mul(S::splat(j.beta), S::load(addend.as_ptr().add(col))));
+                store_vector::<S>(j, r, col, S::min(hi, S::max(lo, y)));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_vector<S: Bf16>(j: &StoreJob, r: usize, col: usize, y: S::V) {
+    let (at, n) = (r * j.c_row + col, (j.cols - col).min(S::LANES));
+    // SAFETY: the caller provides the columns from `col` on.
+    unsafe {
+        match (j.wide, n == S::LANES) {
+            (true, true) => S::store(j.c.cast::<f32>().add(at), y),
+            (true, false) => S::store_first(j.c.cast::<f32>().add(at), n, y),
+            (false, true) => S::store_bf16(j.c.cast::<u16>().add(at), y),
+            (false, false) => S::store_bf16_first(j.c.cast::<u16>().add(at), n, y),
+        }
+    }
+}
+
+per_isa! {
+    /// Sums plus one bias for each column.
+    fn store_rows = store_rows_body(j: &StoreJob, bias: &[f32; COLS])
+}
+
+per_isa! {
+    fn store_scaled = store_scaled_body(j: &StoreJob)
+}
