@@ -207,3 +207,32 @@ fn maps_of_transposed_operands_are_tiled() {
     assert_eq!(transposed(48, 96).parallel_extent(), 96);
     assert_eq!(transposed(200, 97).parallel_extent(), 97);
 }
+
+/// Integer weights of 64 columns and 128 product indices.
+const INTEGER_WEIGHT: &str = "%x: f32[4, 128] = input 0
+         %w: i8[64, 128] = constant
+         %s: f32[64, 1] = constant\n";
+
+#[test]
+fn weights_of_integers_become_constants() {
+    let text = format!(
+        "{INTEGER_WEIGHT}
+         %f: f32[64, 128] = map(%w) {{ f32.cast(a0) }}
+         %z: f32[64, 128] = map(%f) {{ sub(a0, f32(3.0)) }}
+         %d: f32[64, 128] = map(%z, %s) {{ mul(a0, a1) }}
+         %y: f32[4, 64] = matmul(%x, %d) transpose_b=1
+         return %y"
+    );
+    assert!(after("weights", &text).contains("%d: f32[64, 128] = constant"));
+}
+
+#[test]
+fn weights_that_other_values_read_are_computed() {
+    let text = format!(
+        "{INTEGER_WEIGHT}
+         %d: f32[64, 128] = map(%w) {{ f32.cast(a0) }}
+         %y: f32[4, 64] = matmul(%x, %d) transpose_b=1
+         return (%y, %d)"
+    );
+    assert!(after("weights", &text).contains("%d: f32[64, 128] = map(%w)"));
+}

@@ -1,12 +1,13 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. f64 uses the `gemm` crate, integers use plain loops, and 16-bit floats are
+//! times a transposed dynamic matrix. A constant B of integers times scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and 16-bit floats are
 //! converted to and from f32.
 
 pub(crate) mod dot;
 mod grid;
 mod half;
+mod integers;
 pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
