@@ -12,7 +12,8 @@ use crate::math::contract::Activation;
 use crate::op::control::control_parts;
 use crate::op::{Call, OpError};
 use crate::program::{
-    Buffer, BufferId, BufferOperand, BufferPlace, KernelTail, Program, ProgramInput, RoutineCall, Step,
+    Buffer, BufferId, BufferOperand, BufferPlace, Contract, KernelTail, Program, ProgramInput, RoutineCall, Step,
+    whole_buffer,
 };
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
@@ -225,7 +226,13 @@ impl ProgramBuilder<'_> {
             }
             None => (v, Activation::None),
         };
-        let contract = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
+        let mut contract = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
+        if let Contract::MatMul(desc, o) = &mut contract
+            && let Some(b) = whole_buffer(&o[1])
+            && let BufferPlace::Constant(t) = &self.program.buffers[b.0].place
+        {
+            desc.quantized = contract::quantized_group(desc, t);
+        }
         let out = self.buffer(result);
         self.program.steps.push(Step::Contract {
             contract,

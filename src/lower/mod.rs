@@ -8,6 +8,7 @@
 //!
 //! * [`ir`] — the tensor IR: values in SSA form with all sizes known, and its text form;
 //! * `read` — lowers ops to values; [`contract`] and `special` recognise the ops that have kernels of their own;
+//! * `weights` — turns weights that are computed from integers into constants;
 //! * `layout` — selects the values that are channels last in memory;
 //! * [`mod@fuse`] — groups pointwise values and reductions into clusters, one kernel each;
 //! * `emit` — clusters become loop nests ([`schedule`]), everything else calls of `math` and of the ops' routines;
@@ -25,6 +26,7 @@ mod read;
 mod refused;
 pub mod schedule;
 pub mod special;
+mod weights;
 
 #[cfg(test)]
 mod random_tests;

@@ -2,7 +2,7 @@
 
 use super::fuse::{Fusion, fuse};
 use super::ir::Tir;
-use super::{LowerError, emit, expansion, layout, place};
+use super::{LowerError, emit, expansion, layout, place, weights};
 use crate::op::OpResult;
 use crate::program::Program;
 
@@ -32,8 +32,14 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 8] = [
-    // First, because it changes shapes and adds views: all later steps depend on the order of dims in memory.
+pub const PIPELINE: [StepInfo; 9] = [
+    // First, because later steps treat constant weights differently from computed ones.
+    step_info(
+        "weights",
+        "turns weights that are computed from integers into constants, so that products read the integers",
+        StepChange::Tir(weights::fold_quantized_weights),
+    ),
+    // Early, because it changes shapes and adds views: all later steps depend on the order of dims in memory.
     step_info(
         "layout",
         "converts groups of convolutions to channels-last layout",

@@ -251,3 +251,32 @@ fn a_result_does_not_share_the_memory_of_a_buffers_new_value() {
         .collect();
     assert!(numbers[0] != numbers[1] && numbers[1] == numbers[2], "{numbers:?}");
 }
+
+/// Integer weights of 64 columns and 128 product indices.
+const INTEGER_WEIGHT: &str = "%x: f32[4, 128] = input 0
+         %w: i8[64, 128] = constant
+         %s: f32[64, 1] = constant\n";
+
+#[test]
+fn weights_of_integers_become_constants() {
+    let text = format!(
+        "{INTEGER_WEIGHT}
+         %f: f32[64, 128] = map(%w) {{ f32.cast(a0) }}
+         %z: f32[64, 128] = map(%f) {{ sub(a0, f32(3.0)) }}
+         %d: f32[64, 128] = map(%z, %s) {{ mul(a0, a1) }}
+         %y: f32[4, 64] = matmul(%x, %d) transpose_b=1
+         return %y"
+    );
+    assert!(after("weights", &text).contains("%d: f32[64, 128] = constant"));
+}
+
+#[test]
+fn weights_that_other_values_read_are_computed() {
+    let text = format!(
+        "{INTEGER_WEIGHT}
+         %d: f32[64, 128] = map(%w) {{ f32.cast(a0) }}
+         %y: f32[4, 64] = matmul(%x, %d) transpose_b=1
+         return (%y, %d)"
+    );
+    assert!(after("weights", &text).contains("%d: f32[64, 128] = map(%w)"));
+}

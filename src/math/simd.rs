@@ -82,6 +82,13 @@ pub(super) unsafe trait Simd: Copy + 'static {
     /// The elements with even index of the `2 * LANES` at `p`.
     unsafe fn load_even(p: *const f32) -> Self::V;
 
+    /// [`Simd::LANES`] signed bytes as numbers.
+    unsafe fn load_i8(p: *const i8) -> Self::V;
+    /// [`Simd::LANES`] 16-bit integers as numbers.
+    unsafe fn load_i16(p: *const i16) -> Self::V;
+    /// The low and the high nibbles of [`Simd::LANES`] bytes, each minus 8, as numbers.
+    unsafe fn load_nibbles(p: *const u8) -> [Self::V; 2];
+
     /// The sum of the lanes, in a fixed tree order.
     #[inline(always)]
     unsafe fn sum_lanes(v: Self::V) -> f32 {
@@ -215,6 +222,25 @@ unsafe impl Simd for Portable {
     #[inline(always)]
     unsafe fn pow2(n: [f32; 4]) -> [f32; 4] {
         lanewise!(|n: f32| f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23), n)
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> [f32; 4] {
+        // SAFETY: the caller provides four readable elements.
+        unsafe { p.cast::<[i8; 4]>().read_unaligned() }.map(f32::from)
+    }
+    #[inline(always)]
+    unsafe fn load_i16(p: *const i16) -> [f32; 4] {
+        // SAFETY: the caller provides four readable elements.
+        unsafe { p.cast::<[i16; 4]>().read_unaligned() }.map(f32::from)
+    }
+    #[inline(always)]
+    unsafe fn load_nibbles(p: *const u8) -> [[f32; 4]; 2] {
+        // SAFETY: the caller provides four readable elements.
+        let bytes = unsafe { p.cast::<[u8; 4]>().read_unaligned() };
+        [
+            bytes.map(|b| f32::from(b & 15) - 8.0),
+            bytes.map(|b| f32::from(b >> 4) - 8.0),
+        ]
     }
     #[inline(always)]
     unsafe fn load_even(p: *const f32) -> [f32; 4] {

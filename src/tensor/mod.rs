@@ -18,6 +18,7 @@ mod mapped;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod product;
+mod quantized;
 mod splitmix;
 mod storage;
 mod view;
@@ -30,6 +31,7 @@ pub use layout::LayoutError;
 pub use lost::explain_lost_files;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
+pub use quantized::{BlockValues, MAX_ZERO, Quantized};
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
 pub use view::{View, ViewMut};
@@ -167,6 +169,11 @@ impl Tensor {
     pub fn deep_copy(&self) -> Tensor {
         let own = Storage::Owned(AlignedBytes::from_slice(self.bytes()));
         Tensor::from_storage(self.dtype, &self.shape, own)
+    }
+
+    /// The quantized matrix whose elements these are, if they are computed from one.
+    pub fn quantized(&self) -> Option<&Quantized> {
+        self.storage.as_quantized()
     }
 
     /// A token that tells, while it is kept, whether the elements are still the current ones.

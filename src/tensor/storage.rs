@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};
+use super::quantized::Quantized;
 use crate::budget;
 use memmap2::{Mmap, MmapMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -236,6 +237,8 @@ pub struct Deferred {
     what: Arc<[u64]>,
     len: usize,
     compute: Box<dyn Fn(&Tensor) -> AlignedBytes + Send + Sync>,
+    /// The integers and scales that the bytes are computed from, if they are.
+    quantized: Option<Arc<Quantized>>,
     made: OnceLock<AlignedBytes>,
 }
 
@@ -261,8 +264,30 @@ impl Storage {
             what,
             len,
             compute: Box::new(compute),
+            quantized: None,
             made: OnceLock::new(),
         })
+    }
+
+    /// `len` bytes of the elements of a quantized matrix. `what` and the integers identify them.
+    pub(super) fn quantized(matrix: Arc<Quantized>, what: Arc<[u64]>, len: usize) -> Storage {
+        let computed = matrix.clone();
+        Storage::Deferred(Deferred {
+            base: matrix.integers.clone(),
+            what,
+            len,
+            compute: Box::new(move |_| computed.compute_bytes()),
+            quantized: Some(matrix),
+            made: OnceLock::new(),
+        })
+    }
+
+    /// The quantized matrix whose elements these are.
+    pub(super) fn as_quantized(&self) -> Option<&Quantized> {
+        match self {
+            Storage::Deferred(d) => d.quantized.as_deref(),
+            _ => None,
+        }
     }
 
     /// Calls `f` with the bytes. Deferred bytes that have not been read before are dropped afterwards.
@@ -338,6 +363,14 @@ impl Storage {
 pub struct BytesId {
     at: usize,
     what: Option<Arc<[u64]>>,
+}
+
+impl BytesId {
+    /// Numbers that identify the bytes while they are alive.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let what = self.what.iter().flat_map(|w| w.iter().copied());
+        std::iter::once(self.at as u64).chain(what)
+    }
 }
 
 /// Keeps a tensor's elements in place and unchanged while it lives. Writing to a tensor whose elements have one

@@ -15,6 +15,7 @@ import torch
 import torch._inductor.inductor_prims  # noqa: F401
 import torch.ao.quantization.fx._decomposed  # noqa: F401
 import torch.nn.functional as F
+import torchao.quantization.quant_primitives  # noqa: F401
 import torchvision
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -25,7 +26,7 @@ from samples import SHORT, encode  # noqa: E402
 
 NAMES = {"torch": torch, "aten": torch.ops.aten, "math": math, "builtins": builtins, "operator": operator, "torchvision": torchvision,
          "inf": math.inf, "quantized_decomposed": torch.ops.quantized_decomposed, "prims": torch.ops.prims,
-         "quantized": torch.ops.quantized, "device": torch.device}
+         "quantized": torch.ops.quantized, "torchao": torch.ops.torchao, "device": torch.device}
 TOLERANCE = {torch.float16: (1e-5, 1e-3), torch.bfloat16: (1e-5, 1.6e-2), torch.float32: (2e-6, 1e-5), torch.float64: (1e-9, 1e-7)}
 CASES = []
 

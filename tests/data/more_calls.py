@@ -491,3 +491,20 @@ call("builtins.pow(%x, exp=%y)", x=values(3).abs(), y=values(3))
 call("torch.nonzero(%x)", x=torch.tensor([[0.0, 1, 2], [3, 0, 4]]))
 graph("type_name", "    %t = call_method type(%x)\n    %r = call_function operator.eq(%t, \"torch.HalfTensor\")\n    output [%r]", True,
       x=torch.ones(2, dtype=torch.float16))
+blocks = torch.tensor([[-1.5, 0.3, 0.0, 4.0], [2.55, 9.0, -0.05, 0.7]])
+stored = torch.tensor([[-8, 0, 3, 7], [1, 7, -2, -8]], dtype=torch.int8)
+scales = torch.tensor([[0.1, 0.25], [0.5, 2.0]])
+zeros = torch.tensor([[3, -2], [0, 7]], dtype=torch.int32)
+for dtype in ("float32", "bfloat16"):
+    call(f"torchao.dequantize_affine.default(%q, [1, 2], %s, %z, torch.int8, -8, 7, torch.{dtype})",
+         q=stored, s=scales.to(getattr(torch, dtype)), z=zeros)
+call("torchao.dequantize_affine.default(%q, [1, 4], %s, None, torch.int8)", q=stored, s=scales[:, 0].clone())
+call("torchao.quantize_affine.default(%x, [1, 2], %s, %z, torch.int8, -8, 7)", x=blocks, s=scales, z=zeros)
+call("torchao.quantize_affine.default(%x, [2, 1], %s, %z, torch.uint8)", x=blocks, s=scales.flatten(), z=zeros.flatten())
+for mapping, size, rest in (("ASYMMETRIC", [1, 4], "torch.int8, -128, 127"), ("SYMMETRIC", [1, 2], "torch.int8, -8, 7, 1e-05"),
+                            ("SYMMETRIC_NO_CLIPPING_ERR", [2, 2], "torch.int8, -8, 7, None, torch.float32, torch.int8, True"),
+                            ("ASYMMETRIC", [1, 2], "torch.uint8, None, None, 0.001, torch.float64, torch.int64, True")):
+    graph("torchao.choose_qparams_affine.default",
+          f"    %e = call_function torchao.choose_qparams_affine.default(%x, \"{mapping}\", {size}, {rest})\n"
+          "    %s = call_function operator.getitem(%e, 0)\n    %z = call_function operator.getitem(%e, 1)\n    output [%s, %z]",
+          eval(f"torch.ops.torchao.choose_qparams_affine.default(blocks, mapping, size, {rest})"), x=blocks)

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// The order. ARCHITECTURE.md explains it.
 const ORDER: [&str; 30] = [
-    "budget", "source", "target", "types", "diag", "fs", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph",
-    "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen", "runtime",
-    "artifact", "runner", "driver", "api", "cli",
+    "budget", "source", "target", "types", "diag", "fs", "tensor", "control", "parallel", "scalar", "syntax", "op",
+    "graph", "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen",
+    "runtime", "artifact", "runner", "driver", "api", "cli",
 ];
 
 #[test]

@@ -11,6 +11,7 @@ use crate::lower::ir::{Def, Special, Tir, ValueId};
 use crate::math::contract::{Activation, Addend, BatchDim, Conv, ConvLayout, MatMul};
 use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
+use crate::tensor::Tensor;
 use crate::types::DType;
 
 /// Non-negative strides, as `math` expects them. Dims of size one may have any stride.
@@ -47,9 +48,24 @@ pub(in crate::lower) fn matmul(
         alpha: product.alpha,
         beta: product.beta,
         activation: act,
+        quantized: None,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
     Contract::MatMul(merge_rows(desc), operands.into_iter().flatten().collect())
+}
+
+/// For a product whose B is the whole matrix `b`, with scales: the number of product indices that share a scale. `None`
+/// if the matrix has no integers, or if plans would spend more time on scales than on integers.
+pub(in crate::lower) fn quantized_group(d: &MatMul, b: &Tensor) -> Option<usize> {
+    const SMALLEST_GROUP: usize = 8;
+    let q = b.quantized()?;
+    let dim = match d.b {
+        [1, col] if col == d.k && q.shape == [d.n, d.k] => 1,
+        [row, 1] if row == d.n && q.shape == [d.k, d.n] => 0,
+        _ => return None,
+    };
+    let group = q.scale_run(dim);
+    (group >= SMALLEST_GROUP && d.k.is_multiple_of(group)).then_some(group)
 }
 
 /// The strides of the last two dims, swapped if `swap` is set.
@@ -260,6 +276,7 @@ mod tests {
             alpha: 1.0,
             beta: 1.0,
             activation: Activation::None,
+            quantized: None,
         };
         let one = merge_rows(d.clone());
         assert_eq!((one.batch.len(), one.m, one.a, one.c_row), (0, 5, [8, 1], 6));

@@ -1,7 +1,7 @@
 //! Constant operands, and their packed forms, which plans share.
 
 use crate::math::convert::widen_bytes;
-use crate::tensor::{AlignedBytes, BytesId, Life, Tensor};
+use crate::tensor::{AlignedBytes, BytesId, Life, Quantized, Tensor};
 use crate::types::DType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -151,6 +151,28 @@ impl<'a> Constant<'a> {
     }
 }
 
+impl Constant<'_> {
+    /// [`Constant::get_or_pack`] for the integers and scales of a tensor that is computed from them
+    /// ([`Tensor::quantized`]). Its elements are not computed. `None` if the form does not exist and the tensor has no
+    /// integers.
+    pub fn get_or_pack_quantized(
+        &self,
+        key: &[usize],
+        make: impl FnOnce(&Quantized) -> AlignedBytes,
+    ) -> Option<Arc<AlignedBytes>> {
+        let (packer, tensor) = self.shared.filter(|_| self.at == 0)?;
+        if let Some(q) = tensor.quantized() {
+            let pack = || {
+                let packed = make(q);
+                tensor.release_pages();
+                packed
+            };
+            return Some(packer.find_or_pack(tensor, 0, key.to_vec(), pack));
+        }
+        packer.find(tensor, key)
+    }
+}
+
 /// Converts bytes of f16 or bf16 elements to bytes of f32 elements.
 fn widen_to_f32_bytes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     let mut v = vec![0f32; bytes.len() / 2];
@@ -186,6 +208,14 @@ impl<'a> Packer<'a> {
         }
     }
 
+    /// The form `key` of the whole tensor, if it exists.
+    fn find(&self, tensor: &Tensor, key: &[usize]) -> Option<Arc<AlignedBytes>> {
+        let life = tensor.life();
+        let bytes = self.packs.get(&(life.bytes_id().clone(), 0, key.to_vec()))?;
+        self.record(tensor, 0, key.to_vec(), &bytes);
+        Some(bytes)
+    }
+
     fn find_or_pack(
         &self,
         tensor: &Tensor,
@@ -194,8 +224,14 @@ impl<'a> Packer<'a> {
         make: impl FnOnce() -> AlignedBytes,
     ) -> Arc<AlignedBytes> {
         let bytes = self.packs.get_or_make(tensor, at, key.clone(), make);
+        self.record(tensor, at, key, &bytes);
+        bytes
+    }
+
+    /// Records that a plan uses a form.
+    fn record(&self, tensor: &Tensor, at: usize, key: Vec<usize>, bytes: &Arc<AlignedBytes>) {
         if let Ok(mut taken) = self.taken.lock()
-            && !taken.iter().any(|t| Arc::ptr_eq(&t.bytes, &bytes))
+            && !taken.iter().any(|t| Arc::ptr_eq(&t.bytes, bytes))
         {
             let (constant, bytes) = (tensor.life().bytes_id().clone(), bytes.clone());
             taken.push(Pack {
@@ -205,7 +241,6 @@ impl<'a> Packer<'a> {
                 bytes,
             });
         }
-        bytes
     }
 
     /// The forms that the plans use, each once.
@@ -235,16 +270,18 @@ impl Packs {
         // While the `Life` is kept, no other tensor can have the same id.
         let life = tensor.life();
         let key = (life.bytes_id().clone(), at, key);
-        if let Ok(known) = self.known.lock()
-            && let Some((life, packed)) = known.get(&key)
-            && life.is_alive()
-            && let Some(packed) = packed.upgrade()
-        {
+        if let Some(packed) = self.get(&key) {
             return packed;
         }
         let packed = Arc::new(make());
         self.insert(key, life, &packed);
         packed
+    }
+
+    fn get(&self, key: &PackKey) -> Option<Arc<AlignedBytes>> {
+        let known = self.known.lock().ok()?;
+        let (life, packed) = known.get(key)?;
+        packed.upgrade().filter(|_| life.is_alive())
     }
 
     /// Gives the packed form `key` of a constant from byte `at` on, for as long as somebody holds it.

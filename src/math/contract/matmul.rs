@@ -60,6 +60,9 @@ pub struct MatMul {
     pub beta: f64,
     /// The activation, which is applied last.
     pub activation: Activation,
+    /// If B is a constant that is computed from integers ([`Tensor::quantized`](crate::tensor::Tensor::quantized)): the
+    /// number of consecutive product indices that share a scale. Plans then keep the integers and not B.
+    pub quantized: Option<usize>,
 }
 
 impl MatMul {
@@ -78,6 +81,7 @@ impl MatMul {
             alpha: 1.0,
             beta: 1.0,
             activation: Activation::None,
+            quantized: None,
         }
     }
 

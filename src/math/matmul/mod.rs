@@ -1,13 +1,15 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. [`bf16`] multiplies pairs of 16-bit elements. f64 uses the `gemm` crate,
-//! integers use plain loops, and f16 is converted to and from f32.
+//! times a transposed dynamic matrix. [`bf16`] multiplies pairs of 16-bit elements. A constant B of integers times
+//! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and f16 is converted to and
+//! from f32.
 
 pub(crate) mod bf16;
 pub(crate) mod dot;
 mod grid;
 mod half;
+mod integers;
 pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
@@ -40,6 +42,9 @@ pub(super) fn plan(
     need(constants.a, extents[0])?;
     need(constants.b, extents[1])?;
     match desc.dtype {
+        // Integers are exact in f32, and reading them is cheaper than reading pairs.
+        DType::F32 if desc.quantized.is_some() => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
+        DType::BF16 if desc.quantized.is_some() => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F32 if precision == Precision::Bf16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
         DType::BF16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),

@@ -9,6 +9,7 @@ mod blocks;
 mod few_rows;
 
 use super::grid::{Grid, GridShape};
+use super::integers::{self, PackedIntegers};
 use super::packed::Packed;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, TileTail};
@@ -26,6 +27,8 @@ pub(crate) struct F32MatMulPlan {
     tiles: Tiles,
     a: Option<Packed>,
     b: Option<Packed>,
+    /// B, if it is packed as integers.
+    integers: Option<PackedIntegers>,
     start: Start,
     /// The [`dot`](super::dot) kernel to use instead of tiles.
     few_rows: Option<FewRows>,
@@ -68,13 +71,19 @@ impl F32MatMulPlan {
             tiles,
             a: None,
             b: None,
+            integers: None,
             start: choose_start(desc),
             few_rows: None,
         };
         if let Some(a) = constants.a {
             plan.a = Some(plan.pack_a(a));
         } else if let Some(b) = constants.b {
-            plan.b = Some(plan.pack_b(b));
+            let packed = |group| PackedIntegers::new(desc, group, kernels.nr, b);
+            plan.integers = desc.quantized.and_then(packed);
+            match plan.integers {
+                Some(_) => plan.few_rows = (desc.m <= integers::ROWS).then_some(FewRows::Integers),
+                None => plan.b = Some(plan.pack_b(b)),
+            }
         } else {
             plan.few_rows = FewRows::choose(desc);
         }
@@ -156,7 +165,7 @@ impl F32MatMulPlan {
             nr: self.kernels.nr,
             k: self.desc.k,
             a_packed: self.a.is_some(),
-            b_packed: self.b.is_some() || self.few_rows == Some(FewRows::Rows),
+            b_packed: self.b.is_some() || matches!(self.few_rows, Some(FewRows::Rows | FewRows::Integers)),
             // Rows of B that are read in place should be long.
             chunks_per_thread: if self.few_rows == Some(FewRows::Rows) { 1 } else { 4 },
             rate: 1,
@@ -286,6 +295,7 @@ impl MatMulPlan for F32MatMulPlan {
         let how = match (&self.a, &self.b) {
             (Some(_), _) => "A packed",
             (_, Some(_)) => "B packed",
+            _ if self.integers.is_some() => "B packed as integers",
             _ if self.few_rows == Some(FewRows::Column) => "one column",
             _ if self.few_rows.is_some() => "few rows",
             _ => "dynamic",

@@ -125,6 +125,7 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
         alpha: c.alpha,
         beta: c.beta,
         activation: c.activation,
+        quantized: None,
     };
     let want = expected(c, &a, &b, addend.as_ref(), strides);
     let a = if c.a_transposed { transpose(&a) } else { a };

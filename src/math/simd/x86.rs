@@ -100,6 +100,26 @@ unsafe impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> __m256 {
+        // SAFETY: the caller provides eight readable elements.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i16(p: *const i16) -> __m256 {
+        // SAFETY: the caller provides eight readable elements.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_nibbles(p: *const u8) -> [__m256; 2] {
+        // SAFETY: the caller provides eight readable elements.
+        unsafe {
+            let v = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let low = _mm256_and_si256(v, _mm256_set1_epi32(15));
+            let centred = |x| _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(8)));
+            [centred(low), centred(_mm256_srli_epi32::<4>(v))]
+        }
+    }
+    #[inline(always)]
     unsafe fn load_even(p: *const f32) -> __m256 {
         // SAFETY: the caller provides sixteen readable elements.
         unsafe {
@@ -235,6 +255,31 @@ unsafe impl Simd for Avx512 {
         unsafe {
             let e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(e))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> __m512 {
+        // SAFETY: the caller provides sixteen readable elements.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i16(p: *const i16) -> __m512 {
+        // SAFETY: the caller provides sixteen readable elements.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_nibbles(p: *const u8) -> [__m512; 2] {
+        // SAFETY: the caller provides sixteen readable elements.
+        unsafe {
+            // A permutation uses only the low four bits of an index, so it needs no mask and no conversion.
+            let numbers = _mm512_setr_ps(
+                -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
+            );
+            let v = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+            [
+                _mm512_permutexvar_ps(v, numbers),
+                _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(v), numbers),
+            ]
         }
     }
     #[inline(always)]

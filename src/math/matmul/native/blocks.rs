@@ -65,8 +65,12 @@ impl F32MatMulPlan {
                     self.pack_tiles(x.a.add(k0 * d.a[1]), tiles, k1 - k0, kc, a_buf.as_mut_ptr());
                 }
                 for j in b_first..p1 {
-                    let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
                     let dst = b_buf.as_mut_ptr().add((j - b_first) * nr * kc);
+                    if let Some(packed) = &self.integers {
+                        packed.unpack(self.kernels.isa, j, [k0, k1], dst);
+                        continue;
+                    }
+                    let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
                     pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, k1 - k0, dst);
                 }
                 let block = ProductBlock {
@@ -99,7 +103,7 @@ impl F32MatMulPlan {
             _ => 4,
         };
         let pack_a = self.a.is_none() && rows >= 4 && p1 - p0 >= enough;
-        let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
+        let pack_b = self.b.is_none() && (self.integers.is_some() || t1 - t0 >= 2 || d.b[1] != 1);
         let most = if t1 - t0 == 1 && !pack_a && !pack_b {
             d.k.max(1)
         } else if self.b.is_some() {

@@ -1,8 +1,9 @@
-//! Products with few rows, and products of a matrix and one column. They use the kernels of [`dot`] instead of tiles.
+//! Products with few rows, and products of a matrix and one column. They use the kernels of [`dot`] or [`integers`]
+//! instead of tiles.
 
 use super::{F32MatMulPlan, MatrixOperands, add_after};
 use crate::math::contract::MatMul;
-use crate::math::matmul::{Rect, dot};
+use crate::math::matmul::{Rect, dot, integers};
 
 /// The methods for few rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -13,6 +14,8 @@ pub(super) enum FewRows {
     Rows,
     /// B is one contiguous column, and the rows of A are contiguous.
     Column,
+    /// B is packed as integers.
+    Integers,
 }
 
 /// The minimum number of elements of B for which reading it along its rows pays.
@@ -56,6 +59,7 @@ impl F32MatMulPlan {
                 FewRows::Dots => dot::kernel(self.kernels.isa)(&few_rows_job(d, x, d.b[1], [col, end])),
                 FewRows::Rows => dot::axpy(self.kernels.isa)(&few_rows_job(d, x, d.b[0], [col, end])),
                 FewRows::Column => dot::kernel(self.kernels.isa)(&one_column_job(d, x, [row, last])),
+                FewRows::Integers => self.multiply_integers(x, [p0, p1]),
             }
             let rect = Rect {
                 batch: x.batch,
@@ -65,6 +69,28 @@ impl F32MatMulPlan {
                 cols: end - col,
             };
             add_after(d, x, rect);
+        }
+    }
+}
+
+impl F32MatMulPlan {
+    /// Multiplies all rows with panels `p0..p1` of integers.
+    ///
+    /// # Safety
+    /// As for [`F32MatMulPlan::run_few_rows`].
+    unsafe fn multiply_integers(&self, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
+        let Some(packed) = &self.integers else { return };
+        for j in p0..p1 {
+            let rows = integers::FewRows {
+                a: x.a,
+                a_strides: self.desc.a,
+                count: self.desc.m,
+                c: x.c.wrapping_add(j * self.kernels.nr),
+                c_row: self.desc.c_row,
+                cols: self.panel_width(j),
+            };
+            // SAFETY: guaranteed by the caller.
+            unsafe { packed.multiply(self.kernels.isa, j, rows) };
         }
     }
 }

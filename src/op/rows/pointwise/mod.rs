@@ -3,6 +3,7 @@
 mod activation;
 mod arith;
 pub(super) mod assertions;
+mod blockwise;
 mod compare;
 pub(super) mod convert;
 mod numbers;
@@ -23,6 +24,7 @@ pub(super) fn rows() -> Vec<Op> {
         compare::rows(),
         select::rows(),
         numbers::rows(),
+        blockwise::rows(),
         quantized::rows(),
         convert::rows(),
         assertions::rows(),

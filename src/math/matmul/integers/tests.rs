@@ -1,0 +1,118 @@
+//! Compares products with integer weights with those of the weights as numbers.
+
+use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, Packer, Packs, Precision};
+use crate::math::matmul::plan;
+use crate::math::pairs::{PairKernels, tests::all_kernels};
+use crate::parallel::Pool;
+use crate::tensor::{BlockValues, Quantized, SplitMix, Tensor};
+use crate::types::DType;
+
+/// Integers from `least` to `most` with scales for each column and `group` product indices, as `[n, k]` or `[k, n]`.
+fn weight([n, k, group]: [usize; 3], [least, most]: [i64; 2], columns_last: bool) -> Tensor {
+    let mut random = SplitMix::new(7);
+    let mut next = |bound: i64| (random.next_u64() % bound as u64) as i64;
+    let integers: Vec<i8> = (0..n * k).map(|_| (least + next(most - least + 1)) as i8).collect();
+    let scales: Vec<f32> = (0..n * k / group).map(|_| (1 + next(100)) as f32 / 64.0).collect();
+    let (shape, block, strides) = match columns_last {
+        true => ([k, n], [group, 1], [n, 1]),
+        false => ([n, k], [1, group], [k / group, 1]),
+    };
+    let quantized = Quantized {
+        integers: Tensor::from_slice(&shape, &integers),
+        strides: [shape[1], 1],
+        shape,
+        zero: None,
+        scale: Some(BlockValues {
+            values: Tensor::from_slice(&[scales.len()], &scales),
+            offset: 0,
+            block,
+            strides,
+        }),
+        dtype: DType::F32,
+    };
+    quantized.into_tensor(&shape).expect("the sizes match")
+}
+
+fn run(kernels: PairKernels, desc: &MatMul, a: &Tensor, b: Constant) -> Vec<f32> {
+    let constants = MatMulConstants { a: None, b: Some(b) };
+    let plan = plan(kernels, Precision::F32, desc, constants).expect("a plan");
+    let mut out = Tensor::zeros(DType::F32, &[desc.m, desc.n]);
+    let args = MatMulArgs {
+        a: a.bytes().as_ptr(),
+        b: std::ptr::null(),
+        addend: std::ptr::null(),
+        c: out.bytes_mut().as_mut_ptr(),
+        tail: None,
+    };
+    // SAFETY: the operands hold the descriptor's extents.
+    unsafe { plan.run(&Pool::new(2), &args) };
+    out.as_slice::<f32>().to_vec()
+}
+
+#[test]
+fn integers_and_numbers_have_equal_products() {
+    for kernels in all_kernels() {
+        for (range, zeros) in [([-8, 7], false), ([-128, 127], false), ([-100, 100], true)] {
+            for sizes in [[1, 16, 16], [33, 96, 32], [70, 45, 45], [64, 600, 8]] {
+                for (m, columns_last) in [(1, false), (3, true), (4, false), (5, true), (37, false)] {
+                    compare(kernels, sizes, range, zeros, m, columns_last);
+                }
+            }
+        }
+    }
+}
+
+fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: bool, m: usize, columns_last: bool) {
+    let [n, k, group] = sizes;
+    let w = weight(sizes, range, columns_last);
+    let w = if zeros { with_zeros(&w) } else { w };
+    let mut random = SplitMix::new(3);
+    let a: Vec<f32> = (0..m * k)
+        .map(|_| (random.next_u64() % 64) as f32 / 8.0 - 4.0)
+        .collect();
+    let a = Tensor::from_slice(&[m, k], &a);
+    let desc = match columns_last {
+        true => MatMul::new(DType::F32, m, n, k),
+        false => MatMul::linear(DType::F32, m, n, k),
+    };
+    let want = run(kernels, &desc, &a, Constant::from_bytes(w.bytes()));
+    let packs = Packs::default();
+    let packer = Packer::new(&packs);
+    let desc = MatMul {
+        quantized: Some(group),
+        ..desc
+    };
+    let got = run(kernels, &desc, &a, Constant::from_tensor(&w, &packer));
+    assert!(packer.into_packed()[0].key[0] == 7, "packed as integers");
+    for (got, want) in got.iter().zip(want) {
+        assert!(
+            (got - want).abs() <= 1e-5 * want.abs().max(100.0 * k as f32),
+            "{sizes:?} {m}: {got} {want}"
+        );
+    }
+}
+
+/// The matrix with a zero point of 100, so that differences need two bytes.
+fn with_zeros(w: &Tensor) -> Tensor {
+    let q = w.quantized().expect("a quantized tensor");
+    let scale = q.scale.as_ref().expect("scales");
+    let quantized = Quantized {
+        integers: q.integers.clone(),
+        strides: q.strides,
+        shape: q.shape,
+        zero: Some(BlockValues {
+            values: Tensor::scalar(100i64),
+            offset: 0,
+            block: q.shape,
+            strides: [0, 0],
+        }),
+        scale: Some(BlockValues {
+            values: scale.values.clone(),
+            offset: scale.offset,
+            block: scale.block,
+            strides: scale.strides,
+        }),
+        dtype: DType::F32,
+    };
+    quantized.into_tensor(w.shape()).expect("the sizes match")
+}

@@ -1,0 +1,231 @@
+//! Matrices of numbers that are stored as integers with a scale.
+
+use super::storage::{AlignedBytes, Storage};
+use super::{Scalar, Tensor};
+use crate::types::DType;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// The greatest magnitude of a zero point. An integer minus a zero point then fits 16 bits.
+pub const MAX_ZERO: i64 = 1 << 14;
+
+/// A matrix whose element `(i, j)` is `(integer(i, j) - zero(i, j)) * scale(i, j)`, rounded to `dtype` after each
+/// operation, as torch computes it.
+pub struct Quantized {
+    /// The integers, i8 or u8.
+    pub integers: Tensor,
+    /// The strides of the integers along the rows and the columns of the matrix.
+    pub strides: [usize; 2],
+    /// The sizes of the matrix.
+    pub shape: [usize; 2],
+    /// The zero points, of an integer dtype and at most [`MAX_ZERO`]; 0 if absent.
+    pub zero: Option<BlockValues>,
+    /// The scales, of a float dtype; 1 if absent.
+    pub scale: Option<BlockValues>,
+    /// The dtype of the elements: f32, f16 or bf16.
+    pub dtype: DType,
+}
+
+/// One value for each block of a matrix.
+pub struct BlockValues {
+    /// The values.
+    pub values: Tensor,
+    /// The position of the first block's value.
+    pub offset: usize,
+    /// The rows and columns of a block. A block spans a dim in which its stride is 0.
+    pub block: [usize; 2],
+    /// The strides of the values along the blocks.
+    pub strides: [usize; 2],
+}
+
+impl BlockValues {
+    /// The value of the block that contains element `(i, j)`.
+    pub fn value_at(&self, i: usize, j: usize) -> Scalar {
+        let [rows, cols] = self.block;
+        let [down, across] = self.strides;
+        self.values.get(self.offset + i / rows * down + j / cols * across)
+    }
+
+    /// Subtracts the values of a line along dim `inner` from its elements.
+    fn subtract_from_line(&self, inner: usize, index: usize, line: &mut [i16]) {
+        let run = match self.strides[inner] {
+            0 => line.len(),
+            _ => self.block[inner],
+        };
+        for (block, part) in line.chunks_mut(run.max(1)).enumerate() {
+            let mut at = [index; 2];
+            at[inner] = block * run;
+            let zero = self.value_at(at[0], at[1]).to_i64() as i16;
+            part.iter_mut().for_each(|x| *x -= zero);
+        }
+    }
+
+    /// Numbers that identify the values and their blocks. Values in memory are identified by their contents: nothing
+    /// keeps them alive as long as the integers, so their address may be used again.
+    fn identity(&self) -> Vec<u64> {
+        let place = [
+            self.offset,
+            self.block[0],
+            self.block[1],
+            self.strides[0],
+            self.strides[1],
+        ];
+        let mut numbers: Vec<u64> = place.into_iter().map(|n| n as u64).collect();
+        if self.values.is_mapped() {
+            numbers.extend(self.values.life().bytes_id().numbers());
+        } else {
+            let mut hasher = DefaultHasher::new();
+            self.values.with_bytes(|b| b.hash(&mut hasher));
+            numbers.extend([self.values.numel() as u64, hasher.finish()]);
+        }
+        numbers
+    }
+}
+
+impl Quantized {
+    /// The integer at `(i, j)` minus its zero point.
+    pub fn centred(&self, i: usize, j: usize) -> i64 {
+        let integer = self.integers.get(i * self.strides[0] + j * self.strides[1]);
+        let zero = self.zero.as_ref().map_or(0, |z| z.value_at(i, j).to_i64());
+        integer.to_i64() - zero
+    }
+
+    /// The dim along which the integers are closest to each other in memory.
+    pub fn inner_dim(&self) -> usize {
+        (self.strides[1] <= self.strides[0]) as usize
+    }
+
+    /// Calls `f` with each line along [`Quantized::inner_dim`]: its index in the other dim, and its integers minus
+    /// their zero points.
+    pub fn for_each_line(&self, mut f: impl FnMut(usize, &[i16])) {
+        let inner = self.inner_dim();
+        let (count, len) = (self.shape[1 - inner], self.shape[inner]);
+        let (step, stride) = (self.strides[1 - inner], self.strides[inner]);
+        let signed = self.integers.dtype() == DType::I8;
+        let mut line = vec![0i16; len];
+        self.integers.with_bytes(|bytes| {
+            for index in 0..count {
+                for (x, at) in line.iter_mut().zip((index * step..).step_by(stride.max(1))) {
+                    *x = if signed {
+                        bytes[at] as i8 as i16
+                    } else {
+                        bytes[at] as i16
+                    };
+                }
+                if let Some(zero) = &self.zero {
+                    zero.subtract_from_line(inner, index, &mut line);
+                }
+                f(index, &line);
+            }
+        });
+    }
+
+    /// The scale at `(i, j)`.
+    pub fn scale_at(&self, i: usize, j: usize) -> f32 {
+        self.scale.as_ref().map_or(1.0, |s| s.value_at(i, j).to_f64() as f32)
+    }
+
+    /// The number of consecutive elements along `dim` that share a scale.
+    pub fn scale_run(&self, dim: usize) -> usize {
+        match &self.scale {
+            Some(s) if s.strides[dim] != 0 => s.block[dim],
+            _ => self.shape[dim],
+        }
+    }
+
+    /// The matrix as a tensor of shape `shape`, whose elements are computed when they are first read. `None` if the
+    /// sizes do not match.
+    pub fn into_tensor(self, shape: &[usize]) -> Option<Tensor> {
+        let (dtype, len) = (self.dtype, super::byte_len(self.dtype, shape)?);
+        let numel = self.shape[0].checked_mul(self.shape[1])?;
+        if shape.iter().product::<usize>() != numel {
+            return None;
+        }
+        let identity = self.identity();
+        let storage = Storage::quantized(Arc::new(self), identity, len);
+        Some(Tensor::from_storage(dtype, shape, storage))
+    }
+
+    /// Numbers that, with the integers, identify the elements.
+    fn identity(&self) -> Arc<[u64]> {
+        let sizes = [
+            self.strides[0],
+            self.strides[1],
+            self.shape[0],
+            self.shape[1],
+            self.dtype as usize,
+        ];
+        let mut numbers: Vec<u64> = sizes.into_iter().map(|n| n as u64).collect();
+        for part in [&self.zero, &self.scale] {
+            numbers.push(part.is_some() as u64);
+            numbers.extend(part.iter().flat_map(BlockValues::identity));
+        }
+        numbers.into()
+    }
+
+    /// The bytes of the elements.
+    pub(super) fn compute_bytes(&self) -> AlignedBytes {
+        let [rows, cols] = self.shape;
+        let size = self.dtype.size();
+        let mut out = AlignedBytes::zeroed(rows * cols * size);
+        let round = |x: f32| Scalar::from_f64(self.dtype, x as f64);
+        for (i, row) in out.bytes_mut().chunks_exact_mut((cols * size).max(1)).enumerate() {
+            for j in 0..cols {
+                let x = round(self.centred(i, j) as f32);
+                let x = match self.scale {
+                    Some(_) => round(x.to_f64() as f32 * self.scale_at(i, j)),
+                    None => x,
+                };
+                x.write(row, j);
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(scales: &[f32]) -> Tensor {
+        let scale = BlockValues {
+            values: Tensor::from_slice(&[2, 2], scales),
+            offset: 0,
+            block: [1, 2],
+            strides: [2, 1],
+        };
+        let quantized = Quantized {
+            integers: Tensor::from_slice(&[2, 4], &[1i8, 2, 3, 4, -1, -2, -3, -4]),
+            strides: [4, 1],
+            shape: [2, 4],
+            zero: Some(BlockValues {
+                values: Tensor::scalar(1i64),
+                offset: 0,
+                block: [1, 1],
+                strides: [0, 0],
+            }),
+            scale: Some(scale),
+            dtype: DType::F32,
+        };
+        quantized.into_tensor(&[2, 4]).unwrap()
+    }
+
+    #[test]
+    fn elements_are_scaled_differences() {
+        let t = matrix(&[1.0, 10.0, 0.5, 2.0]);
+        assert_eq!(t.as_slice::<f32>(), [0.0, 1.0, 20.0, 30.0, -1.0, -1.5, -8.0, -10.0]);
+    }
+
+    #[test]
+    fn other_scales_are_other_elements() {
+        let (a, b) = (matrix(&[1.0; 4]), matrix(&[2.0; 4]));
+        assert_ne!(a.life().bytes_id(), b.life().bytes_id());
+    }
+
+    #[test]
+    fn sizes_must_match() {
+        let quantized = matrix(&[1.0; 4]).quantized().map(|q| q.shape);
+        assert_eq!(quantized, Some([2, 4]));
+        assert!(Tensor::from_slice(&[1], &[1.0f32]).quantized().is_none());
+    }
+}
