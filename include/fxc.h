@@ -289,7 +289,7 @@ enum fxc_status fxc_model_open(const char *path,
 
 /*
  Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
- `fxc_options_set_cache` apply.
+ `fxc_options_set_cache` apply, and `fxc_options_allow_path`.
 
  # Safety
  `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
@@ -317,6 +317,18 @@ enum fxc_status fxc_model_save_compiled(const struct fxc_model *model,
  `text` points to `len` bytes; `out` is valid for writing.
  */
 enum fxc_status fxc_model_from_text(const char *text, size_t len, struct fxc_model **out);
+
+/*
+ Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` applies.
+
+ # Safety
+ `text` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for
+ writing.
+ */
+enum fxc_status fxc_model_from_text_with(const char *text,
+                                         size_t len,
+                                         const struct fxc_options *options,
+                                         struct fxc_model **out);
 
 /*
  The number of inputs of the model.
@@ -438,6 +450,15 @@ enum fxc_status fxc_options_set_code_only(struct fxc_options *options,
  */
 enum fxc_status fxc_options_set_allow_code(struct fxc_options *options,
                                            bool allowed);
+
+/*
+ Accepts weights files in this folder that the text of a model names, in `fxc_model_open_with` and
+ `fxc_model_from_text_with`. Otherwise they must be in the folder of the text (E0410).
+
+ # Safety
+ `options` are options that no other thread uses during the call; `folder` is a C string.
+ */
+enum fxc_status fxc_options_allow_path(struct fxc_options *options, const char *folder);
 
 /*
  Sets whether a compiled model without usable code for the inputs or the machine is compiled again (true, the
