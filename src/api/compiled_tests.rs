@@ -3,6 +3,7 @@
 use super::{Model, Options};
 use crate::diag::Code;
 use crate::driver::CompiledFile;
+use crate::math::contract::Precision;
 use crate::target::Target;
 use crate::tensor::Tensor;
 use std::path::PathBuf;
@@ -91,6 +92,23 @@ fn code_without_graphs_is_smaller_and_runs_alone() {
         Model::from_text("graph main { %x : f32[4] = placeholder x  %y = call_function torch.nonzero(%x)  output %y }");
     let refused = none.unwrap().save_compiled(&whole.0, &Options::new().code_only(true));
     assert_eq!(refused.unwrap_err().code(), Some(Code::E0702));
+}
+
+#[test]
+fn products_multiply_rounded_operands_if_asked() {
+    let text = "graph main { %a : f32[1, 2] = placeholder a  %b : f32[2, 1] = placeholder b  \
+                %y = call_function torch.matmul(%a, %b)  %z = call_function torch.mul(%y, 1.001)  output %z }";
+    let model = Model::from_text(text).unwrap();
+    let (a, b) = (
+        Tensor::from_slice::<f32>(&[1, 2], &[1.001, 1.0]),
+        Tensor::from_slice::<f32>(&[2, 1], &[1.0, 1.0]),
+    );
+    let run = |precision| {
+        let compiled = model.compile(&Options::new().precision(precision)).unwrap();
+        compiled.run([a.clone().into(), b.clone().into()]).unwrap()[0].as_slice::<f32>()[0]
+    };
+    assert_eq!(run(Precision::F32), (1.001f32 + 1.0) * 1.001);
+    assert_eq!(run(Precision::Bf16), 2.0 * 1.001f32);
 }
 
 /// The original of a weight that products read in packed form is not written beside it.

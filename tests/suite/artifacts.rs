@@ -197,7 +197,12 @@ fn a_file_has_code_for_several_sizes_and_processors() {
     assert_eq!((anew.code, codes(&anew.err)), (0, vec!["L0004".to_string()]));
     assert_eq!(anew.out, run("rows.fxir", "5", &[]).out);
     // Options with which the code was not compiled, and options that need the graphs.
-    for more in [&["--fast-math"][..], &["--exact"], &["--skip-pass", "cse"]] {
+    for more in [
+        &["--fast-math"][..],
+        &["--exact"],
+        &["--precision", "bf16"],
+        &["--skip-pass", "cse"],
+    ] {
         let anew = run("rows.fxc", "3", more);
         assert_eq!(
             (anew.code, codes(&anew.err)),

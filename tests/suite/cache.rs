@@ -83,6 +83,7 @@ fn the_second_start_compiles_nothing() {
     // What decides about code: options, types, processors, the model itself.
     for more in [
         &["--exact"][..],
+        &["--precision", "bf16"],
         &["--fast-math"],
         &["--skip-pass", "cse"],
         &["--target", "x86-64-v2"],
