@@ -5,9 +5,13 @@ use super::load::LoadedModel;
 use super::session::{Reported, Session, Staged};
 use super::stage::{Stage, StageProduct};
 use crate::diag::{Code, Diagnostic};
+use crate::graph::GraphModule;
 use crate::import;
+use crate::tensor::Tensor;
 use crate::tensor::files::{FileKind, HEAD};
+use crate::types::DType;
 use memmap2::{Mmap, MmapMut};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,8 +45,9 @@ impl Session {
             }
         };
         match import::read_mapped_pt2(Path::new(name), Arc::new(map)) {
-            Ok((module, findings)) => {
+            Ok((mut module, findings)) => {
                 self.take_findings(findings)?;
+                own_weights(&mut module);
                 self.took_since(Stage::Load, StageProduct::Module(&module), start);
                 Ok(LoadedModel::new(name, module))
             }
@@ -54,7 +59,17 @@ impl Session {
     }
 }
 
-/// A copy in memory of its own, to which weights refer as they do to a mapped file.
+/// Moves weights from the mapping to memory of their own: mapped weights are dropped and read again as needed, which only a file allows.
+/// Weights that share elements still do.
+fn own_weights(module: &mut GraphModule) {
+    let mut copies: HashMap<(*const u8, DType, Vec<usize>), Tensor> = HashMap::new();
+    for weight in module.attributes.values_mut().filter_map(|a| a.value.as_mut()) {
+        let place = (weight.bytes().as_ptr(), weight.dtype(), weight.shape().to_vec());
+        *weight = copies.entry(place).or_insert_with(|| weight.deep_copy()).clone();
+    }
+}
+
+/// A copy in pages, as the reader of archives takes it.
 fn copy_to_pages(bytes: &[u8]) -> std::io::Result<Mmap> {
     let mut pages = MmapMut::map_anon(bytes.len())?;
     pages.copy_from_slice(bytes);
