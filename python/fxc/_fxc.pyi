@@ -158,7 +158,7 @@ class Node:
 class CompiledModel:
     def __init__(
         self,
-        source: str | bytes | os.PathLike[str] | Graph | CompiledModel,
+        source: str | os.PathLike[str] | Graph | CompiledModel,
         *,
         text: bool = False,
         keep_path: bool = True,

@@ -188,7 +188,7 @@ def _load_again(path: str, options: dict[str, Any]) -> Model:
 
 
 def loads(
-    content: str | bytes,
+    text: str,
     *,
     threads: int | None = None,
     exact: bool = False,
@@ -196,7 +196,6 @@ def loads(
     dims: dict[str, int] | None = None,
     lazy: bool = False,
 ) -> Model:
-    """Reads and compiles a model from a text (FXIR, or a graph printed by torch) or from the content of a file, such as an archive from a
-    database. The options are those of `load`."""
+    """Reads and compiles a model from a text: FXIR, or a graph printed by torch. The options are those of `load`."""
     options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dims}
-    return _made(Model(content, text=isinstance(content, str), **options), options, lazy)
+    return _made(Model(text, text=True, **options), options, lazy)

@@ -12,7 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -236,8 +236,9 @@ impl CompiledModel {
 
 #[pymethods]
 impl CompiledModel {
-    /// Reads a model from a file, from a text if `text` is true, or from the content of a file; or takes the model of a graph or another
-    /// model. `keep_path`: whether the file persists, so that copies can be read from it. Keyword arguments are compile options.
+    /// Reads a model from a file, or from a text if `text` is true, or takes the model of a graph or another model.
+    /// `keep_path`: whether the file
+    /// persists, so that copies can be read from it. Keyword arguments are compile options.
     #[new]
     #[pyo3(signature = (source, *, text = false, keep_path = true, **options))]
     fn new(
@@ -254,13 +255,8 @@ impl CompiledModel {
         if let Ok(model) = source.cast::<CompiledModel>() {
             return CompiledModel::from_model(py, model.get().state.model.clone(), settings, None);
         }
-        let _watch = Watch::start(py, "reading the model")?;
-        if let Ok(bytes) = source.cast::<PyBytes>() {
-            let content = bytes.as_bytes();
-            let model = detached(py, || Model::from_bytes(content))?.map_err(|e| errors::raise(py, &e))?;
-            return CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, None);
-        }
         let source: PathBuf = source.extract()?;
+        let _watch = Watch::start(py, "reading the model")?;
         let caching = Options::new().cache(settings.cache).allow_code(!settings.no_code);
         let read = detached(py, || match text {
             true => Model::from_text(&source.to_string_lossy()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import io
 import pathlib
 from typing import Any
 
@@ -59,17 +58,6 @@ def test_an_archive_is_called_like_the_module(tmp_path: pathlib.Path) -> None:
         torch.testing.assert_close(fxc.load(tmp_path / "net.fxir")(x), module(x))
     with pytest.raises(ValueError, match="extension must be"):
         fxc.export(module, torch.randn(2, 4), path=tmp_path / "net.onnx")
-
-
-def test_an_archive_in_memory() -> None:
-    x = torch.randn(2, 4)
-    module = torch.nn.Linear(4, 3).eval()
-    archive = io.BytesIO()
-    torch.export.save(torch.export.export(module, (x,)), archive)
-    with torch.no_grad():
-        torch.testing.assert_close(fxc.loads(archive.getvalue())(x), module(x))
-    with pytest.raises(fxc.Error):
-        fxc.loads(archive.getvalue()[:100])
 
 
 def test_functions_and_programs_compile() -> None:

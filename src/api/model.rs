@@ -61,12 +61,6 @@ impl Model {
         Model::load_with(|session| session.load_text("<text>", text))
     }
 
-    /// Reads a model from the content of a file: an archive, FXIR, or a graph printed by torch. An archive is copied, so the bytes are only
-    /// needed during the call. Compiled models are only read from files.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Model, Error> {
-        Model::load_with(|session| session.load_bytes("<bytes>", bytes))
-    }
-
     fn load_with(
         read: impl FnOnce(&mut driver::Session) -> driver::Staged<driver::LoadedModel>,
     ) -> Result<Model, Error> {

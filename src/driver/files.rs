@@ -102,7 +102,7 @@ pub fn display_name(path: &str) -> &str {
     }
 }
 
-pub(super) fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
+fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
     let name = display_name(path);
     let d = match kind {
         FileKind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),

@@ -10,7 +10,6 @@
 
 #[cfg(test)]
 mod accuracy_tests;
-mod bytes;
 mod cache;
 mod call_result;
 mod code_source;

@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Takes over a stage's findings. Returns an error if one of them is an error.
-    pub(super) fn take_findings(&mut self, findings: Diagnostics) -> Staged<()> {
+    fn take_findings(&mut self, findings: Diagnostics) -> Staged<()> {
         let failed = findings.has_errors();
         self.diagnostics.extend(findings);
         if failed { Err(Reported) } else { Ok(()) }
