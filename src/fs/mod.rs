@@ -10,4 +10,6 @@ mod output;
 mod tests;
 
 pub(crate) use input::{in_folders, is_stream, open_regular, open_text};
-pub(crate) use output::{OutputFile, abandon_outputs, is_temporary, write, write_new};
+pub(crate) use output::{OutputFile, is_temporary, write};
+#[cfg(feature = "cli")]
+pub(crate) use output::{abandon_outputs, write_new};

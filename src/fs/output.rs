@@ -133,6 +133,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file `STEM-NUMBER.ENDING` that does not exist yet to the folder for temporary files, for its user alone.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 pub(crate) fn write_new(stem: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let numbers = (0..).map(|n| format!("{stem}-{}-{n}.{ending}", std::process::id()));
     for name in numbers.take(1000) {
@@ -152,6 +153,7 @@ fn write_stream(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
 
 /// Removes the incomplete files, because the process is about to end. Outputs that other threads finish meanwhile are
 /// dropped. Also called where a signal may have interrupted a thread that is at work here, so it does not wait for ever.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 pub(crate) fn abandon_outputs() {
     ABANDONED.store(true, Ordering::SeqCst);
     for _ in 0..1000 {

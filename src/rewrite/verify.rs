@@ -130,7 +130,9 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(Strin
     // Alternatives refer to other holes.
     holes.sort_by_key(|(n, hole)| (matches!(hole, Hole::Either(_)), *n));
     for (n, hole) in holes {
-        let name = rule.pattern.name(n);
+        // A placeholder `*xs` would be a function's variable arguments.
+        let name = rule.pattern.name(n).trim_start_matches('*');
+        let like = types.last().map(|(_, ty): &(String, TensorType)| ty.clone());
         let mut input = |ty: TensorType| {
             let p = graph.placeholder(name, None);
             graph.meta_mut(p).ty = Some(Val::Leaf(ty.clone()));
@@ -143,7 +145,7 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(Strin
             // One item: a tensor or a number.
             Hole::Rest => match random.number() {
                 Some(number) => number,
-                None => input(random.type_of_input(&Val::Unknown)?),
+                None => input(random.type_like(like)?),
             },
             Hole::Either(choices) => {
                 let choice = random.pick(choices);
@@ -285,10 +287,13 @@ mod tests {
             "exact rewrite r: neg(neg(%x)) => %x",
             "exact rewrite r: torch.remainder(%x, 8) => torch.bitwise_and(%x, 7) where dtype(%x) in [i64, i32, i16, i8]",
             "fast rewrite r: add(%x, 0) => %x",
-            "rewrite r: mul(add(%x, %y), %z) => add(mul(%x, %z), mul(%y, %z)) where dtype(%x) in [f32, f64]",
+            "rewrite r: mul(add(%x, %y), %z) => add(mul(%x, %z), mul(%y, %z)) where dtype(%x) in [f32, f64]
+             and dtype(%y) == dtype(%x) and dtype(%z) == dtype(%x)",
             "exact rewrite r(%x : f32[N, 4], %y : f32[N, 4]) { %r = call_function add(%x, %y) output %r }
              => { %r = call_function add(%y, %x) output %r }",
             "exact rewrite r: torch.reshape(torch.reshape(%x, $a), $b) => torch.reshape(%x, $b)",
+            "rewrite r(%x : f32[M, 8], *%y) { %c = call_function cat([%x, *%y], -1) %r = call_function torch.narrow(%c, 1, 0, 8) output %r }
+             => { output %x }",
             "exact rewrite r(%x, *%y) { %r = call_function torch.cat([%x, *%y], 0) output %r }
              => { %n = call_function neg(%x) %m = call_function neg(%n) %r = call_function torch.cat([%m, *%y], 0) output %r }",
         ] {
@@ -307,6 +312,8 @@ mod tests {
             "rewrite r: torch.clamp_min(%x, 0) => %x",
             "rewrite r: torch.sum(%x, 0) => torch.mean(%x, 0)",
             "rewrite r: torch.sqrt(mul(%x, %x)) => %x",
+            // Small integers wrap around before they are converted.
+            "rewrite r: mul(add(%x, %y), %z) => add(mul(%x, %z), mul(%y, %z)) where dtype(%x) in [f32, f64]",
         ] {
             let Verdict::Failed(example) = verdict(text) else {
                 panic!("{text}: {:?}", verdict(text));

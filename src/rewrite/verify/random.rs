@@ -137,6 +137,14 @@ impl<'a> Random<'a> {
         Some(ty)
     }
 
+    /// A type of a further item: half of the time that of the item before it.
+    pub(super) fn type_like(&mut self, before: Option<TensorType>) -> Option<TensorType> {
+        match before.filter(|_| self.below(2) == 0) {
+            Some(ty) => Some(ty),
+            None => self.type_of_input(&Val::Unknown),
+        }
+    }
+
     /// A size: a symbol has one value in a graph.
     fn size(&mut self, dim: &Dim) -> Option<usize> {
         if let Some(n) = dim.as_const() {
