@@ -89,6 +89,7 @@ fn methods(body: &str, m: usize) -> Vec<String> {
     };
     let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}", session.diagnostics));
     let mut executable = made.ready.and_then(|r| r.into_executable()).expect("an executable");
+    executable.start_profile();
     let got = executable.run(&[x]).unwrap_or_else(|d| panic!("{}", d.title));
     let (want, got) = (want.leaves()[0].clone(), got.leaves()[0].clone());
     for (a, b) in want

@@ -436,6 +436,12 @@ fn tails_see_every_element_once() {
     }
 }
 
+/// A plan for this machine.
+fn native_plan(desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+    let kernels = PairKernels::for_target(Target::native());
+    plan(kernels, true, Precision::F32, desc, constants)
+}
+
 #[test]
 fn illegal_parameters_are_refused() {
     let good = Conv::new2d(4, 4, [5, 5], [3, 3]);
@@ -477,31 +483,12 @@ fn illegal_parameters_are_refused() {
             ..good.clone()
         },
     ] {
-        assert!(
-            plan(
-                PairKernels::for_target(Target::native()),
-                true,
-                Precision::F32,
-                &bad,
-                ConvConstants::default()
-            )
-            .is_err(),
-            "{bad:?}"
-        );
+        assert!(native_plan(&bad, ConvConstants::default()).is_err(), "{bad:?}");
     }
     let short = ConvConstants {
         weight: Some(Constant::from_bytes(&[0; 8])),
         bias: None,
     };
-    assert_eq!(
-        plan(
-            PairKernels::for_target(Target::native()),
-            true,
-            Precision::F32,
-            &good,
-            short
-        )
-        .err(),
-        Some(PlanError::Constant { need: 576, got: 8 })
-    );
+    let refused = native_plan(&good, short).err();
+    assert_eq!(refused, Some(PlanError::Constant { need: 576, got: 8 }));
 }
