@@ -103,7 +103,11 @@ fn case() -> impl Strategy<Value = Case> {
             constant,
             constant_bias,
             exact: seed % 2 == 0,
-            precision: if seed % 3 == 0 { Precision::Bf16 } else { Precision::F32 },
+            precision: if seed.is_multiple_of(3) {
+                Precision::Bf16
+            } else {
+                Precision::F32
+            },
             seed,
         }
     })

@@ -179,7 +179,7 @@ fn run(
         b: (c.constant == 2).then(|| b.bytes().into()),
     };
     // Values are exact in bf16, so products are exact in either case.
-    let precision = if c.seed % 3 == 0 {
+    let precision = if c.seed.is_multiple_of(3) {
         Precision::Bf16
     } else {
         Precision::F32
