@@ -72,6 +72,7 @@ static CEILING: AtomicUsize = AtomicUsize::new(usize::MAX);
 const SMALL: usize = 64 << 20;
 
 /// Sets the limits of the process, once, and starts its time.
+#[cfg(feature = "cli")]
 pub(crate) fn set_process_limits(limits: &Limits) {
     let limits = Active::starting_now(limits);
     let machine = machine::available_memory().map_or(usize::MAX, |free| free.saturating_add(held()));
