@@ -49,13 +49,11 @@ impl Model {
             p if p == Path::new("-") => Path::new("./-"),
             p => p,
         };
-        options.run_limited(&Sources::new(), || {
-            Model::load_with(|session| {
-                session.cache = options.cache.clone();
-                session.no_code = options.no_code;
-                session.allowed = options.allowed.clone();
-                session.load_to_run(&path.to_string_lossy())
-            })
+        Model::load_with(options, |session| {
+            session.cache = options.cache.clone();
+            session.no_code = options.no_code;
+            session.allowed = options.allowed.clone();
+            session.load_to_run(&path.to_string_lossy())
         })
     }
 
@@ -66,7 +64,7 @@ impl Model {
 
     /// [`Model::from_text`] for a model that will be compiled with these options.
     pub fn from_text_with(text: &str, options: &Options) -> Result<Model, Error> {
-        Model::load_with(|session| {
+        Model::load_with(options, |session| {
             session.allowed = options.allowed.clone();
             session.load_text("<text>", text)
         })
@@ -75,22 +73,26 @@ impl Model {
     /// Reads a model from the content of a file: an archive, FXIR, or a graph printed by torch. An archive is copied, so the bytes are only
     /// needed during the call. Compiled models are only read from files.
     pub fn from_bytes(bytes: &[u8]) -> Result<Model, Error> {
-        Model::load_with(|session| session.load_bytes("<bytes>", bytes))
+        Model::load_with(&Options::new(), |session| session.load_bytes("<bytes>", bytes))
     }
 
+    /// Reads a model within the limits of `options`: reading may refuse to allocate, which unwinds up to here.
     fn load_with(
+        options: &Options,
         read: impl FnOnce(&mut driver::Session) -> driver::Staged<driver::LoadedModel>,
     ) -> Result<Model, Error> {
-        let mut session = driver::Session::new();
-        match read(&mut session) {
-            Ok(model) => Ok(Model {
-                name: model.name.clone(),
-                graphs: model.into(),
-                sources: session.sources,
-                warnings: session.diagnostics,
-            }),
-            Err(driver::Reported) => Err(Error::new(session.diagnostics, &session.sources)),
-        }
+        options.run_limited(&Sources::new(), || {
+            let mut session = driver::Session::new();
+            match read(&mut session) {
+                Ok(model) => Ok(Model {
+                    name: model.name.clone(),
+                    graphs: model.into(),
+                    sources: session.sources,
+                    warnings: session.diagnostics,
+                }),
+                Err(driver::Reported) => Err(Error::new(session.diagnostics, &session.sources)),
+            }
+        })
     }
 
     /// Writes the model as FXIR. Parameters, buffers and constants that are not part of the text are written to a safetensors file in the

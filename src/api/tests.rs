@@ -262,6 +262,8 @@ fn work_beyond_its_limits_is_an_error_and_later_work_is_not() {
     assert_eq!(run(2).unwrap()[0].as_slice::<f32>(), [1.0; 4]);
     let small = model.compile(&options.clone().dim("N", 2).max_nodes(3));
     assert_eq!(code(small.err().unwrap()), Code::E0114);
+    let read = Model::from_text_with(text, &options.clone().max_nodes(1));
+    assert_eq!(code(read.err().unwrap()), Code::E0114);
     let late = model.compile(&options.clone().dim("N", 2).max_time(std::time::Duration::ZERO));
     assert_eq!(code(late.err().unwrap()), Code::E0513);
     assert!(model.compile(&options.dim("N", 2)).is_ok());

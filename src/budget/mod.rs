@@ -132,7 +132,7 @@ pub(crate) fn max_held() -> usize {
     CEILING.load(Relaxed)
 }
 
-/// The memory that this thread's work may make the process hold, in bytes; the largest number if there is no limit.
+/// The memory limit of this thread's work, in bytes: the process may not hold more. `usize::MAX` without a limit.
 pub(crate) fn memory_limit() -> usize {
     active().memory.min(max_held())
 }

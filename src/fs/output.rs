@@ -280,7 +280,7 @@ fn find_place(path: &Path) -> io::Result<Place> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// The place at a path that is no link.
+/// The place at a path whose symbolic links were resolved.
 fn place_of(target: PathBuf) -> io::Result<Place> {
     match std::fs::metadata(&target) {
         Ok(m) if m.is_dir() => Err(ErrorKind::IsADirectory.into()),

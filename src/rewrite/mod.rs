@@ -34,6 +34,9 @@ mod verify;
 mod view;
 
 #[cfg(test)]
+pub(crate) use verify::{SPECIAL_FLOATS, SPECIAL_INTS};
+
+#[cfg(test)]
 mod tests;
 
 pub use compile::compile;

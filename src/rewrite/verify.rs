@@ -4,6 +4,9 @@
 
 mod random;
 
+#[cfg(test)]
+pub(crate) use random::{SPECIAL_FLOATS, SPECIAL_INTS};
+
 use self::random::Random;
 use super::{Hole, RewriteOptions, Rule, rewrite};
 use crate::diag::{Code, Diagnostic};

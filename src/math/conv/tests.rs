@@ -402,15 +402,9 @@ fn tails_see_every_element_once() {
             };
             let c = &case.conv;
             let (x, w, b) = operands(&case);
-            let plain = run(
-                &case,
-                PairKernels::for_target(Target::native()),
-                &pool,
-                &x,
-                &w,
-                b.as_ref(),
-                None,
-            );
+            let kernels = PairKernels::for_target(Target::native());
+            let run_with = |tail| run(&case, kernels, &pool, &x, &w, b.as_ref(), tail);
+            let plain = run_with(None);
             let seen = std::sync::atomic::AtomicUsize::new(0);
             if c.dtype != DType::F32 {
                 continue;
@@ -419,15 +413,7 @@ fn tails_see_every_element_once() {
                 call: place,
                 context: (&raw const seen).cast(),
             };
-            let got = run(
-                &case,
-                PairKernels::for_target(Target::native()),
-                &pool,
-                &x,
-                &w,
-                b.as_ref(),
-                Some(tail),
-            );
+            let got = run_with(Some(tail));
             assert_eq!(seen.into_inner(), got.numel());
             let pixels = got.numel() / (c.batch * c.out_channels);
             for i in 0..got.numel() {

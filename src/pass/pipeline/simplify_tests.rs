@@ -4,7 +4,7 @@ use super::simplify::{identity_rules, rules};
 use crate::graph::{Arg, Graph, GraphModule};
 use crate::infer::{InferOptions, infer};
 use crate::interp;
-use crate::rewrite::{Hole, RewriteOptions, Rule, rewrite};
+use crate::rewrite::{Hole, RewriteOptions, Rule, SPECIAL_FLOATS, SPECIAL_INTS, rewrite};
 use crate::syntax::ast::RewriteMark;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Val};
@@ -76,42 +76,6 @@ impl Random {
 
     /// Random elements, with special values unless `plain`. Rules that change rounding only get plain ones.
     fn tensor(&mut self, ty: &TensorType, plain: bool) -> Tensor {
-        let special = [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-            f64::MAX,
-            3.0e38,
-            -3.0e38,
-            65504.0,
-            1e-45,
-            1e-310,
-            6e-8,
-            0.1,
-            -2.5,
-            1.5,
-            2.5,
-        ];
-        let ints = [
-            0,
-            1,
-            -1,
-            2,
-            127,
-            -128,
-            128,
-            255,
-            32767,
-            -32768,
-            i32::MAX as i64,
-            i32::MIN as i64,
-            i64::MAX,
-            i64::MIN,
-        ];
         let shape = ty.fixed_shape().unwrap();
         Tensor::from_fn(ty.dtype, &shape, |_| {
             let unit = (self.next() % 1000) as f64 / 1000.0;
@@ -120,8 +84,8 @@ impl Random {
             }
             match (ty.dtype.is_float(), self.next() % 3) {
                 (true, 0) => Scalar::F64(unit * 8.0 - 4.0),
-                (true, _) => Scalar::F64(self.pick(&special)),
-                (false, _) => Scalar::Int(DType::I64, self.pick(&ints)),
+                (true, _) => Scalar::F64(self.pick(&SPECIAL_FLOATS)),
+                (false, _) => Scalar::Int(DType::I64, self.pick(&SPECIAL_INTS)),
             }
         })
     }

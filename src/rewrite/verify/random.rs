@@ -8,6 +8,46 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::collections::HashMap;
 use std::convert::Infallible;
 
+/// Floats at which rules go wrong: zeros, infinities, NaN, the ends of ranges and ties of rounding.
+pub(crate) const SPECIAL_FLOATS: [f64; 18] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    f64::MAX,
+    3.0e38,
+    -3.0e38,
+    65504.0,
+    1e-45,
+    1e-310,
+    6e-8,
+    0.1,
+    -2.5,
+    1.5,
+    2.5,
+];
+
+/// Integers at which rules go wrong: the ends of the ranges of dtypes.
+pub(crate) const SPECIAL_INTS: [i64; 14] = [
+    0,
+    1,
+    -1,
+    2,
+    127,
+    -128,
+    128,
+    255,
+    32767,
+    -32768,
+    i32::MAX as i64,
+    i32::MIN as i64,
+    i64::MAX,
+    i64::MIN,
+];
+
 /// The most elements of an input.
 const MAX_ELEMENTS: usize = 4096;
 
@@ -117,7 +157,7 @@ impl<'a> Random<'a> {
         TensorType::with_fixed_shape(dtype, self.pick(&shapes))
     }
 
-    /// A type for an input whose declared type may leave something open; `None` for an input that is no tensor.
+    /// A complete type for an input whose declared type may be incomplete. `None` unless the input is a tensor.
     pub(super) fn type_of_input(&mut self, declared: &Type) -> Option<TensorType> {
         let mut ty = match self.common.clone() {
             Some(ty) => ty,
@@ -197,42 +237,6 @@ impl<'a> Random<'a> {
     /// integers, whose products with floats do not overflow.
     pub(super) fn tensor(&mut self, ty: &TensorType, mark: Option<RewriteMark>) -> Tensor {
         let (plain, small) = (mark != Some(RewriteMark::Exact), mark == Some(RewriteMark::Fast));
-        let floats = [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-            f64::MAX,
-            3.0e38,
-            -3.0e38,
-            65504.0,
-            1e-45,
-            1e-310,
-            6e-8,
-            0.1,
-            -2.5,
-            1.5,
-            2.5,
-        ];
-        let ints = [
-            0,
-            1,
-            -1,
-            2,
-            127,
-            -128,
-            128,
-            255,
-            32767,
-            -32768,
-            i32::MAX as i64,
-            i32::MIN as i64,
-            i64::MAX,
-            i64::MIN,
-        ];
         let shape = ty.fixed_shape().unwrap_or_default();
         let signed = self.below(2) == 0;
         Tensor::from_fn(ty.dtype, &shape, |_| {
@@ -242,8 +246,8 @@ impl<'a> Random<'a> {
                 (true, _) if plain && signed && self.below(2) == 0 => Scalar::F64(-0.5 - unit),
                 (true, _) if plain => Scalar::F64(0.5 + unit),
                 (true, 0) => Scalar::F64(unit * 8.0 - 4.0),
-                (true, _) => Scalar::F64(self.pick(&floats)),
-                (false, 0) if !small => Scalar::Int(DType::I64, self.pick(&ints)),
+                (true, _) => Scalar::F64(self.pick(&SPECIAL_FLOATS)),
+                (false, 0) if !small => Scalar::Int(DType::I64, self.pick(&SPECIAL_INTS)),
                 (false, _) => Scalar::Int(DType::I64, self.below(41) as i64 - 20),
             }
         })
