@@ -28,6 +28,7 @@ mod no_panic;
 mod op_names;
 mod output;
 mod positions;
+mod quantize;
 mod quantized;
 mod readme;
 mod sharing;
