@@ -38,17 +38,18 @@ class Decoder(torch.nn.Module):
         self.cache = StaticCache(config=config, max_cache_len=cache_length)
         # Layers with a window decide in Python what to keep, which an export cannot record. With caches of the full length, the mask
         # alone implements the window.
-        self.cache.layers = [StaticLayer(cache_length) for _ in self.cache.layers]
+        layers: Any = [StaticLayer(cache_length) for _ in self.cache.layers]
+        self.layers, self.cache.layers = layers, layers
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.cache.early_initialization(1, heads, size, model.dtype, model.device)
-        for i, layer in enumerate(self.cache.layers):
+        for i, layer in enumerate(layers):
             self.register_buffer(f"keys_{i}", layer.keys, persistent=False)
             self.register_buffer(f"values_{i}", layer.values, persistent=False)
             self.register_buffer(f"length_{i}", layer.cumulative_length, persistent=False)
 
     def forward(self, input_ids: torch.Tensor, cache_position: torch.Tensor) -> torch.Tensor:
-        for layer in self.cache.layers:
+        for layer in self.layers:
             layer.cumulative_length.copy_(cache_position[0])
         out = self.model(input_ids=input_ids, use_cache=True, logits_to_keep=1, **{self.parameter: self.cache})
         return out.logits

@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "generation")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools"))
 
-import export_llm  # noqa: E402
+import export_llm
 
 VOCABULARY = 320
 CACHE = 96

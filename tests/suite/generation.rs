@@ -1,7 +1,8 @@
 //! Text generation with the model of `tests/data/generation` (see make_generation.py): the command, the library, and the state of
 //! sessions, beside what transformers generates.
 
-use crate::support::{Dir, fxc, fxc_in, root};
+use crate::docs::is_excerpt;
+use crate::support::{Dir, fences, fxc, fxc_in, root};
 use fxc::{GenerateOptions, Model, Options};
 use serde_json::Value as Json;
 
@@ -204,4 +205,36 @@ fn a_session_writes_its_caches_in_place() {
     // The other session starts with empty caches, and the first one goes on.
     assert!(compiled.session().state().is_empty());
     assert_eq!(generate(&mut session), c.tokens[..20]);
+}
+
+/// Every command of the page prints what the page shows.
+#[test]
+fn the_page_of_generation_shows_what_is_written() {
+    let dir = Dir::new("generation-page");
+    for name in ["model.pt2", "tokenizer.json"] {
+        std::fs::copy(root().join("tests/data/generation").join(name), dir.0.join(name)).unwrap();
+    }
+    let page = std::fs::read_to_string(root().join("docs/generation.md")).unwrap();
+    let mut shown = 0;
+    for (_, block) in fences(&page).iter().filter(|(info, _)| info == "console") {
+        for command in format!("\n{block}").split("\n$ fxc ").skip(1) {
+            let (command, text) = command.split_once('\n').unwrap();
+            let ran = fxc_in(&dir.0, &words(command));
+            assert!(is_excerpt(text, &ran.out), "{command}\n{}{}", ran.out, ran.err);
+            shown += 1;
+        }
+    }
+    assert_eq!(shown, 2);
+}
+
+/// The words of a command; quotes hold words together.
+fn words(command: &str) -> Vec<&str> {
+    let mut all = vec![];
+    for (i, part) in command.split('"').enumerate() {
+        match i % 2 {
+            0 => all.extend(part.split_whitespace()),
+            _ => all.push(part),
+        }
+    }
+    all
 }
