@@ -14,6 +14,7 @@ mod crash;
 mod emit_code;
 mod explain;
 mod fmt;
+mod generate;
 mod info;
 mod inputs;
 mod limits;
@@ -105,6 +106,7 @@ enum Command {
     Compile(compile::Args),
     EmitCode(emit_code::Args),
     Run(run::Args),
+    Generate(generate::Args),
     Check(check::Args),
     Fmt(fmt::Args),
     Print(print::Args),
@@ -311,6 +313,7 @@ fn run_command(app: &mut App, command: &Command) -> Outcome {
         Command::Compile(a) => compile::main(app, a),
         Command::EmitCode(a) => emit_code::main(app, a),
         Command::Run(a) => run::main(app, a),
+        Command::Generate(a) => generate::main(app, a),
         Command::Check(a) => check::main(app, a),
         Command::Fmt(a) => fmt::main(app, a),
         Command::Print(a) => print::main(app, a),

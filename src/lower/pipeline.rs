@@ -80,6 +80,12 @@ pub const PIPELINE: [StepInfo; 10] = [
         "merges a 1x1 convolution and the depthwise convolution on its result into one step",
         StepChange::Program(expansion::join_expansions),
     ),
+    // Before place: the values that it moves to the memory of buffers need no place in the arena.
+    step_info(
+        "update-in-place",
+        "writes the new values of buffers, such as caches of keys and values, over the old ones where a step changes some elements",
+        StepChange::Program(place::update_in_place),
+    ),
     // After expand, whose intermediate results need no place in the arena.
     step_info(
         "place",

@@ -15,6 +15,7 @@ mod file_inputs;
 mod file_outputs;
 mod fixtures;
 mod fusion;
+mod generation;
 mod inputs;
 mod islands;
 mod kernels;
