@@ -2,6 +2,7 @@
 
 use super::code;
 use super::input::RunInput;
+use super::memory::{check_memory, scratch_bytes};
 use super::plan::{self, Action};
 use super::results::{kept_results, result_leaves, result_memory};
 use super::shared;
@@ -12,8 +13,9 @@ use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
-use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
-use crate::tensor::{AlignedBytes, Tensor, ViewMut, is_available};
+use crate::program::{BufferId, BufferPlace, Program, ProgramInput};
+use crate::target::{Target, with_target};
+use crate::tensor::{AlignedBytes, Tensor, ViewMut};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,6 +49,8 @@ pub struct ExecutableOptions {
     pub shared: Arc<shared::Shared>,
     /// Stops packing and runs between two steps.
     pub cancel: CancelToken,
+    /// The features that routines may use. The library and the machine code have been chosen for them.
+    pub target: Target,
 }
 
 /// The error of work that was cancelled.
@@ -82,6 +86,7 @@ pub struct Executable {
     /// Memory that the caller lends for the results of this run; null for the other results.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
+    target: Target,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
@@ -137,12 +142,11 @@ impl Executable {
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
-        let buffers = program.inputs.iter();
-        let state = buffers.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
+        let initial = |i: &ProgramInput| Some((i.name.clone(), i.state.clone()?));
         Ok(Executable {
             kernels,
             tensor_inputs: number_tensor_inputs(&program),
-            state: state.collect(),
+            state: program.inputs.iter().filter_map(initial).collect(),
             values: vec![],
             actions,
             packed,
@@ -155,6 +159,7 @@ impl Executable {
             kept_results: kept_results(&program, &leaves),
             result_leaves: leaves,
             cancel: options.cancel.clone(),
+            target: options.target,
             results,
             tables: Tables::find_in(&program),
             addresses,
@@ -238,6 +243,10 @@ impl Executable {
     pub(super) fn run_steps<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
         self.bind_buffers(inputs);
+        with_target(self.target, || self.run_actions())
+    }
+
+    fn run_actions(&mut self) -> Result<(), RunError> {
         // The body of an endless loop may have no steps.
         check_time()?;
         for i in 0..self.actions.len() {
@@ -356,41 +365,4 @@ impl Executable {
             self.addresses[table.buffer.0] = table.address();
         }
     }
-}
-
-/// The scratch memory that all chunks of a step need together, in bytes.
-fn scratch_bytes(action: &Action) -> usize {
-    match action {
-        Action::Kernel {
-            extent, chunk, scratch, ..
-        } => extent.div_ceil((*chunk).max(1)) * scratch,
-        _ => 0,
-    }
-}
-
-/// Returns an error if the system does not have enough memory for a run. Allocating the memory would abort the process.
-fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
-    let results = program
-        .buffers
-        .iter()
-        .filter(|b| matches!(b.place, BufferPlace::Output(_)));
-    let bytes = [program.arena, scratch]
-        .into_iter()
-        .chain(results.map(Buffer::byte_count));
-    let bytes = bytes.fold(0, usize::saturating_add);
-    if is_available(bytes) {
-        return Ok(());
-    }
-    let is_allocated = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
-    let largest = program
-        .buffers
-        .iter()
-        .filter(is_allocated)
-        .max_by_key(|b| b.byte_count());
-    let title = format!("the run needs {bytes} bytes, more than the available memory");
-    let d = Diagnostic::new(Code::E0509, title);
-    Err(Box::new(match largest {
-        Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),
-        None => d,
-    }))
 }

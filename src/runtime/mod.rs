@@ -8,6 +8,7 @@ mod code;
 mod control;
 mod executable;
 mod input;
+mod memory;
 mod plan;
 mod profile;
 mod results;
