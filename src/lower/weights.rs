@@ -36,6 +36,7 @@ fn values_used_as_weights(tir: &Tir) -> Vec<bool> {
     let calls = tir.calls.iter().flat_map(|c| c.call.args.iter());
     let results = tir.output.iter().chain(calls).flat_map(|a| a.leaves());
     results.for_each(|v| other[v.0 as usize] = true);
+    // In reverse: all readers of a view are known before its operand inherits them.
     for v in (0..tir.values.len() as u32).rev().map(ValueId) {
         let weight_operand = match &tir.value(v).def {
             Def::Contract {
@@ -130,6 +131,7 @@ fn zeros_fit(q: &Quantized) -> bool {
         _ => 0,
     };
     let values = &zero.values;
+    // All values of the dtype fit, so large tables need not be searched.
     let small = values.dtype() == DType::I8 && most >= 128;
     values.dtype().is_int() && (small || (0..values.numel()).all(|i| values.get(i).to_i64().abs() <= most))
 }
