@@ -64,7 +64,7 @@ class Model(CompiledModel):
     def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
         """The result of a compiler stage, as text.
 
-        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
         args, kwargs: arguments of a call, which determine the sizes. Without them, `dims` sets sizes, and the others are small.
         """
         return _fxc.stage_text(self, name, args, kwargs, {**(self._options.get("dims") or {}), **(dims or {})})

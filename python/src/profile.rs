@@ -63,8 +63,17 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
     while warm.elapsed() < Duration::from_millis(50) {
         run(&mut ready)?;
     }
+    measure_steps(&mut ready, runs, run)
+}
+
+/// Measures `runs` runs step by step. `run` runs the model once, and returns the time that it took.
+fn measure_steps(
+    ready: &mut driver::Ready,
+    runs: usize,
+    mut run: impl FnMut(&mut driver::Ready) -> Option<Duration>,
+) -> Option<Result<Measured, String>> {
     let mut measured = Measured {
-        rows: rows_of(&mut ready),
+        rows: rows_of(ready),
         runs: vec![],
         interpreted: ready.interpreted_count(),
     };
@@ -75,7 +84,7 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
     }
     for _ in 0..runs.max(1) {
         ready.executable_mut()?.start_profile();
-        measured.runs.push(run(&mut ready)?.as_secs_f64());
+        measured.runs.push(run(ready)?.as_secs_f64());
         let profile = ready.executable()?.profile();
         for (row, step) in measured.rows.iter_mut().zip(profile.rows) {
             row.4.push(step.time.as_secs_f64());

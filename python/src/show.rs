@@ -112,7 +112,7 @@ impl Subject {
     }
 }
 
-/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
 #[pyfunction]
 #[pyo3(signature = (model, stage, args, kwargs, dims))]
 pub(crate) fn stage_text<'py>(

@@ -78,6 +78,7 @@ impl InferOptions {
 
 /// The results of inference except the types, which are stored in the nodes.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Inference {
     /// Errors and warnings.
     pub diagnostics: Diagnostics,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 /// A value in a resolved call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Operand {
     /// A node's value.
     Node(NodeId),
@@ -18,6 +19,7 @@ pub enum Operand {
 
 /// The target of a call.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Callee {
     /// An op of the table.
     Op(Spelling),
@@ -27,6 +29,7 @@ pub enum Callee {
 
 /// A call with its arguments and their types.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Resolved {
     /// The target.
     pub callee: Callee,

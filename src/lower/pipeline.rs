@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 10] = [
+pub const PIPELINE: [StepInfo; 11] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",

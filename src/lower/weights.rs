@@ -36,6 +36,7 @@ fn values_used_as_weights(tir: &Tir) -> Vec<bool> {
     let calls = tir.calls.iter().flat_map(|c| c.call.args.iter());
     let results = tir.output.iter().chain(calls).flat_map(|a| a.leaves());
     results.for_each(|v| other[v.0 as usize] = true);
+    // In reverse: all readers of a view are known before its operand inherits them.
     for v in (0..tir.values.len() as u32).rev().map(ValueId) {
         let weight_operand = match &tir.value(v).def {
             Def::Contract {
@@ -148,6 +149,7 @@ fn zeros_fit(q: &Quantized) -> bool {
         _ => 0..=255,
     };
     let values = &zero.values;
+    // If all values of the dtype fit, large tables need not be searched.
     let all_fit = match values.dtype() {
         DType::I8 => *range.start() <= -128 && *range.end() >= 127,
         DType::U8 => *range.start() <= 0 && *range.end() >= 255,

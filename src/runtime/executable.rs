@@ -15,6 +15,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
 use crate::program::{BufferId, BufferPlace, Program, ProgramInput};
+use crate::target::{Target, with_target};
 use crate::tensor::{AlignedBytes, SavedBytes, Tensor, ViewMut};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
@@ -59,6 +60,8 @@ pub struct ExecutableOptions {
     pub shared: Arc<shared::Shared>,
     /// Stops packing and runs between two steps.
     pub cancel: CancelToken,
+    /// The features that routines may use. The library and the machine code have been chosen for them.
+    pub target: Target,
 }
 
 /// The error of work that was cancelled.
@@ -96,6 +99,7 @@ pub struct Executable {
     /// Memory that the caller lends for the results of this run; null for the other results.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
+    target: Target,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
@@ -151,12 +155,11 @@ impl Executable {
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
-        let buffers = program.inputs.iter();
-        let state = buffers.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
+        let initial = |i: &ProgramInput| Some((i.name.clone(), i.state.clone()?));
         Ok(Executable {
             kernels,
             tensor_inputs: number_tensor_inputs(&program),
-            state: state.collect(),
+            state: program.inputs.iter().filter_map(initial).collect(),
             in_place: InPlaceState::find_in(&program),
             values: vec![],
             actions,
@@ -170,6 +173,7 @@ impl Executable {
             kept_results: kept_results(&program, &leaves),
             result_leaves: leaves,
             cancel: options.cancel.clone(),
+            target: options.target,
             results,
             tables: Tables::find_in(&program),
             addresses,
@@ -254,7 +258,7 @@ impl Executable {
         self.check_inputs(inputs)?;
         self.own_buffers_in_place();
         self.bind_buffers(inputs);
-        let done = self.run_actions();
+        let done = with_target(self.target, || self.run_actions());
         match done {
             Ok(()) => self.in_place.clear(),
             Err(_) => self.restore_buffers(),

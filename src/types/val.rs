@@ -61,6 +61,7 @@ pub enum Val<T> {
 /// The kinds of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
+#[non_exhaustive]
 pub enum ScalarKind {
     Int,
     Float,

@@ -14,6 +14,7 @@ mod file_inputs;
 #[cfg(unix)]
 mod file_outputs;
 mod fixtures;
+mod front_door;
 mod fusion;
 mod generation;
 mod inputs;
@@ -34,6 +35,7 @@ mod quantized;
 mod readme;
 mod sharing;
 mod snapshots;
+mod stage_texts;
 mod support;
 mod ui;
 mod untyped;

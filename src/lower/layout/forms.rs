@@ -11,6 +11,7 @@ impl Relayout<'_> {
         let old = self.old;
         let shape = &old.value(v).shape;
         let indexed = expr.nodes().any(|(_, n, _)| matches!(n, ScalarNode::Index(_)));
+        // The expression computes with positions along the dims, whose order would change.
         if indexed {
             return Ok(false);
         }
@@ -103,6 +104,7 @@ impl Relayout<'_> {
             }),
             Special::Pad { before, value } => {
                 let mut before = before.clone();
+                // The border of the channels moves to the end, as the channels do.
                 before[1..].rotate_left(1);
                 Some(Special::Pad { before, value: *value })
             }

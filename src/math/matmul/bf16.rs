@@ -288,27 +288,40 @@ impl Bf16MatMulPlan {
             cols: self.panel_cols(p),
             next,
         };
-        let at = r0 * d.c_row + p * COLS + x.offsets.c;
-        let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {
-            let first = x.offsets.addend + r0 * s.row + p * COLS * s.col;
-            (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
-        });
         // SAFETY: guaranteed by the caller.
         unsafe {
             let sums = blocks.compute(&job);
-            let store = StoreJob {
-                sums,
-                rows: n,
-                cols: job.cols,
-                c: x.args.c.add(at * d.dtype.size()),
-                c_row: d.c_row,
-                wide: self.is_wide(),
-                addend,
-                alpha: d.alpha as f32,
-                beta: d.beta as f32,
-                clamp: d.activation.bounds(),
-            };
-            store.run(&self.kernels);
+            self.store_job(x, sums, [r0, n], [p * COLS, job.cols])
+                .run(&self.kernels);
+        }
+    }
+
+    /// The job that stores the sums of a block: its first row and their number, its first column and their number.
+    #[inline]
+    fn store_job(
+        &self,
+        x: &MatrixOperands,
+        sums: *const f32,
+        [r0, rows]: [usize; 2],
+        [c0, cols]: [usize; 2],
+    ) -> StoreJob {
+        let d = &self.desc;
+        let first = r0 * d.c_row + c0 + x.offsets.c;
+        let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {
+            let first = x.offsets.addend + r0 * s.row + c0 * s.col;
+            (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
+        });
+        StoreJob {
+            sums,
+            rows,
+            cols,
+            c: x.args.c.wrapping_add(first * d.dtype.size()),
+            c_row: d.c_row,
+            wide: self.is_wide(),
+            addend,
+            alpha: d.alpha as f32,
+            beta: d.beta as f32,
+            clamp: d.activation.bounds(),
         }
     }
 
@@ -337,18 +350,16 @@ impl MatMulPlan for Bf16MatMulPlan {
             return;
         }
         let grid = self.choose_grid(pool.threads());
-        let (per, batch) = (grid.chunks(), d.batch_size());
-        let together = if per > 1 { 1 } else { self.matrices_per_chunk() };
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        pool.run((batch * per).div_ceil(together), |i| {
-            // SAFETY: `args` outlives the job and is only read.
-            let args = unsafe { &*shared.get() };
-            for i in i * together..((i + 1) * together).min(batch * per) {
-                let (tiles, panels) = grid.chunk(i % per);
-                // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
-                unsafe { self.run_chunk(&self.matrix_operands(args, i / per), tiles, panels) };
-            }
-        });
+        grid.run_batch(
+            pool,
+            d.batch_size(),
+            self.matrices_per_chunk(),
+            |matrix, tiles, panels| {
+                // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of C.
+                unsafe { self.run_chunk(&self.matrix_operands(&*shared.get(), matrix), tiles, panels) };
+            },
+        );
     }
 
     fn describe(&self) -> String {

@@ -103,11 +103,11 @@ struct Rect {
 /// # Safety
 /// The rectangle lies in the result and is finished; nothing else uses it.
 unsafe fn run_tail(desc: &MatMul, tail: &TileTail, c: *mut u8, offset: usize, r: Rect) {
-    let at = offset + r.row * desc.c_row + r.col;
+    let first = offset + r.row * desc.c_row + r.col;
     let tile = Tile {
         // SAFETY: the rectangle lies in the result.
-        data: unsafe { c.add(at * desc.dtype.size()) },
-        offset: at,
+        data: unsafe { c.add(first * desc.dtype.size()) },
+        offset: first,
         batch: r.batch,
         row: r.row,
         col: r.col,
