@@ -24,8 +24,8 @@ impl PyGeneration {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<i64>> {
         let mut live = lock(py, &self.live);
-        let token = interruptible(py, self.model.token(), || live.next())?;
-        token.transpose().map_err(|e| errors::raise(py, &e))
+        let token = interruptible(py, self.model.token(), || live.next().transpose())?;
+        token.map_err(|e| errors::raise(py, &e))
     }
 
     /// The number of tokens of the prompt.

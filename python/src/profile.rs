@@ -1,9 +1,8 @@
 //! Measures the steps of a call.
 
 use crate::model::CompiledModel;
-use crate::process::detached;
 use crate::show::Subject;
-use fxc::internals::driver::{self, BufferState, LoadedModel, Request, Stage};
+use fxc::internals::driver::{self, BufferState, LoadedModel, Reported, Request, Stage, Staged};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -33,28 +32,31 @@ pub(crate) fn profile<'py>(
     if subject.bound.is_none() {
         return Err(PyTypeError::new_err("pass the arguments of a call to profile"));
     }
-    match detached(py, || measure(&mut subject, runs))? {
-        Some(Ok(m)) => Ok((m.rows, m.runs, m.interpreted)),
-        Some(Err(words)) => Err(PyRuntimeError::new_err(words)),
-        None => Err(subject.failed(py)),
+    match subject.run(py, |subject| measure(subject, runs))? {
+        Some(m) => Ok((m.rows, m.runs, m.interpreted)),
+        None => Err(PyRuntimeError::new_err(
+            "no part of the model is compiled, so there is nothing to measure",
+        )),
     }
 }
 
-fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String>> {
+/// The measurements; `None` if no part of the model is compiled.
+fn measure(subject: &mut Subject, runs: usize) -> Staged<Option<Measured>> {
     let request = Request {
         until: Some(Stage::Compile),
         ..subject.request.clone()
     };
     let model = LoadedModel::new(subject.module.name.clone(), subject.module.clone());
-    let compilation = driver::compile(&mut subject.session, model, &request).ok()?;
-    let (bound, mut ready) = (subject.bound.as_ref()?, compilation.ready?);
+    let compilation = driver::compile(&mut subject.session, model, &request)?;
+    let bound = subject.bound.as_ref().ok_or(Reported)?;
+    let mut ready = compilation.ready.ok_or(Reported)?;
     let mut run = |ready: &mut driver::Ready| {
         let start = Instant::now();
-        match ready.run(&compilation.module, bound, &BufferState::new()) {
-            Ok(_) => Some(start.elapsed()),
+        match ready.run(&compilation.module, bound, &mut BufferState::new()) {
+            Ok(_) => Ok(start.elapsed()),
             Err(d) => {
                 subject.session.report(d);
-                None
+                Err(Reported)
             }
         }
     };
@@ -70,27 +72,25 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
 fn measure_steps(
     ready: &mut driver::Ready,
     runs: usize,
-    mut run: impl FnMut(&mut driver::Ready) -> Option<Duration>,
-) -> Option<Result<Measured, String>> {
+    mut run: impl FnMut(&mut driver::Ready) -> Staged<Duration>,
+) -> Staged<Option<Measured>> {
     let mut measured = Measured {
         rows: rows_of(ready),
         runs: vec![],
         interpreted: ready.interpreted_count(),
     };
     if measured.rows.is_empty() {
-        return Some(Err(
-            "no part of the model is compiled, so there is nothing to measure".into()
-        ));
+        return Ok(None);
     }
     for _ in 0..runs.max(1) {
-        ready.executable_mut()?.start_profile();
+        ready.executable_mut().ok_or(Reported)?.start_profile();
         measured.runs.push(run(ready)?.as_secs_f64());
-        let profile = ready.executable()?.profile();
+        let profile = ready.executable().ok_or(Reported)?.profile();
         for (row, step) in measured.rows.iter_mut().zip(profile.rows) {
             row.4.push(step.time.as_secs_f64());
         }
     }
-    Some(Ok(measured))
+    Ok(Some(measured))
 }
 
 /// The steps of the compiled part, before measurement.

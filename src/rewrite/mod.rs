@@ -42,7 +42,7 @@ mod tests;
 pub use compile::compile;
 pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
-pub use verify::{Counterexample, Samples, Verdict, verify};
+pub use verify::{Counterexample, Samples, TRIALS, Verdict, verify};
 pub use view::is_same_value;
 
 use crate::budget;

@@ -72,6 +72,9 @@ impl Counterexample {
     }
 }
 
+/// The number of graphs that a user's rule is tried on.
+pub const TRIALS: usize = 100;
+
 /// Tries a rule on random graphs until it has fired in `trials` of them. `samples` are types and literals to try besides the
 /// usual ones, for rules that match no others. A rule marked `exact` must keep every bit; others may round differently and are tried on
 /// ordinary numbers.
