@@ -7,10 +7,8 @@ use fxc::internals::driver::bisect::{BisectOutcome, Blame, find_bad_node, find_b
 use fxc::internals::driver::compare::Tolerance;
 use fxc::internals::driver::{Reported, Staged};
 use fxc::pass;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::collections::BTreeMap;
 
 /// The pass or node, the result or the node's target, the numbers of elements that differ and of all, the largest difference, and why
 /// the values cannot be compared.
@@ -36,10 +34,7 @@ pub(crate) fn bisect<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<BlameRow>> {
-    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
-    if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("pass the arguments of a call to bisect"));
-    }
+    let mut subject = Subject::of_call(&model.state, args, kwargs, "bisect")?;
     match detached(py, || find(&mut subject, &search))? {
         Ok(blame) => Ok(blame.map(row)),
         Err(Reported) => Err(subject.failed(py)),

@@ -10,7 +10,7 @@ use fxc::internals::driver::text::Artifact;
 use fxc::internals::driver::{self, BoundInputs, Given, LoadedModel, Provided, Request, Session};
 use fxc::source::Sources;
 use fxc::types::{Type, Val};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
@@ -57,6 +57,22 @@ impl Subject {
             subject.bind_call(args, kwargs, dims)?;
         }
         Ok(subject)
+    }
+
+    /// The subject of a call. `function` needs its arguments.
+    pub(crate) fn of_call<'py>(
+        state: &ModelState,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        function: &str,
+    ) -> PyResult<Subject> {
+        let subject = Subject::new(state, args, kwargs, BTreeMap::new())?;
+        match subject.bound {
+            Some(_) => Ok(subject),
+            None => Err(PyTypeError::new_err(format!(
+                "pass the arguments of a call to {function}"
+            ))),
+        }
     }
 
     fn assume_sizes(&mut self, py: Python<'_>, dims: BTreeMap<String, i64>) -> PyResult<()> {
