@@ -21,6 +21,7 @@ mod compiled;
 #[cfg(test)]
 mod compiled_tests;
 mod error;
+mod generate;
 mod graphs;
 mod input;
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod worker;
 
 pub use compiled::Compiled;
 pub use error::Error;
+pub use generate::{GenerateOptions, GenerateStats, Generation};
 pub use input::Input;
 pub use model::{Model, ValueInfo};
 pub use options::Options;

@@ -11,6 +11,7 @@ mod library;
 pub mod manager;
 pub mod observer;
 mod pipeline;
+pub mod quantize;
 pub mod tutorial;
 mod verify;
 

@@ -3,6 +3,7 @@
 use super::code;
 use super::input::RunInput;
 use super::memory::{check_memory, scratch_bytes};
+use super::overwrite::InPlaceState;
 use super::plan::{self, Action};
 use super::results::{kept_results, result_leaves, result_memory};
 use super::shared;
@@ -15,7 +16,7 @@ use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
 use crate::program::{BufferId, BufferPlace, Program, ProgramInput};
 use crate::target::{Target, with_target};
-use crate::tensor::{AlignedBytes, Tensor, ViewMut};
+use crate::tensor::{AlignedBytes, SavedBytes, Tensor, ViewMut};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,10 +29,20 @@ pub type RunError = Box<Diagnostic>;
 /// its results to the views.
 pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
+/// The function of an op that overwrites elements of its first operand, which is the view. The arguments have `None` in its place.
+/// The former bytes are saved first; a call that fails has written nothing.
+pub type OverwriteFn =
+    Box<dyn Fn(Vec<Val<Tensor>>, &mut ViewMut<'_>, &mut SavedBytes) -> Result<(), RunError> + Send + Sync>;
+
 /// Resolves the names of routines in a program.
 pub trait Routines: Send + Sync {
     /// The function of the op `name`.
     fn find(&self, name: &str) -> Option<RoutineFn>;
+
+    /// The function of the op `name` that overwrites its first operand, if it has one.
+    fn find_overwrite(&self, _name: &str) -> Option<OverwriteFn> {
+        None
+    }
 }
 
 /// The options of an executable.
@@ -70,6 +81,8 @@ pub struct Executable {
     pub(super) scratch: AlignedBytes,
     /// The buffers that runs update, by path.
     pub(super) state: HashMap<Arc<str>, Tensor>,
+    /// The buffers that runs write in place.
+    pub(super) in_place: InPlaceState,
     /// Memory for the new values of buffers.
     values: Vec<Tensor>,
     /// Memory for results. It is reused once the caller has dropped the last run's results.
@@ -137,8 +150,7 @@ impl Executable {
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
-        let scratch = AlignedBytes::zeroed(scratch);
-        let arena = AlignedBytes::zeroed(program.arena);
+        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
@@ -147,6 +159,7 @@ impl Executable {
             kernels,
             tensor_inputs: number_tensor_inputs(&program),
             state: program.inputs.iter().filter_map(initial).collect(),
+            in_place: InPlaceState::find_in(&program),
             values: vec![],
             actions,
             packed,
@@ -242,15 +255,21 @@ impl Executable {
 
     pub(super) fn run_steps<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
+        self.own_buffers_in_place();
         self.bind_buffers(inputs);
-        with_target(self.target, || self.run_actions())
+        let done = with_target(self.target, || self.run_actions());
+        match done {
+            Ok(()) => self.in_place.clear(),
+            Err(_) => self.restore_buffers(),
+        }
+        done
     }
 
     fn run_actions(&mut self) -> Result<(), RunError> {
         // The body of an endless loop may have no steps.
         check_time()?;
         for i in 0..self.actions.len() {
-            // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged.
+            // Only between steps. The state is replaced after the last step, or restored, so a cancelled run leaves it unchanged.
             if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
@@ -364,5 +383,6 @@ impl Executable {
         for table in &mut self.tables.all {
             self.addresses[table.buffer.0] = table.address();
         }
+        self.bind_buffers_in_place();
     }
 }

@@ -1,4 +1,4 @@
-//! The memory that an executable needs besides its weights.
+//! The memory that a run needs besides the program's constants.
 
 use super::executable::RunError;
 use super::plan::Action;

@@ -43,6 +43,7 @@ pub(in crate::lower) fn attention_step(
         safe: options.safe,
         causal: options.causal,
         scale: options.scale,
+        skips_hidden: false,
     };
     let operands = [q.clone(), k.clone(), v.clone()].into_iter().chain(added).collect();
     Contract::Attention(Box::new(desc), operands)

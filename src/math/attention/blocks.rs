@@ -89,7 +89,8 @@ impl BlockedAttention {
         let state = [max, sum, rescale].map(|s| s.as_mut_ptr());
         let mut first = 0;
         // A causal row sees no key after the last row's.
-        let seen = d.visible_keys(q1 - 1);
+        // SAFETY: the rows lie in the mask.
+        let seen = unsafe { d.keys_to_read(&h.masks[1], q0..q1) };
         while first < seen {
             let count = KEYS.min(seen - first);
             // SAFETY: the buffers hold a block; the rows are this chunk's.

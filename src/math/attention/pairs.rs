@@ -113,7 +113,7 @@ impl Bf16Attention {
         unsafe {
             let queries = self.query_rows(h, q0, n, w);
             // A causal row sees no key after the last row's.
-            let seen = d.visible_keys(q1 - 1);
+            let seen = d.keys_to_read(&h.masks[1], q0..q1);
             for first in (0..seen).step_by(KEYS) {
                 let block = KeyBlock {
                     first,

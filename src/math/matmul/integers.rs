@@ -1,6 +1,7 @@
 //! A constant B whose elements are integers times scales. It is packed as integers: a product with few rows reads one
-//! byte or half a byte for each weight. Products with more rows unpack panels to f32, block by block, and use the f32
-//! tiles.
+//! byte or half a byte for each weight. Products with more rows unpack panels, to f32 for the f32 tiles or to pairs of bf16.
+
+mod pairing;
 
 use crate::math::contract::{Constant, MatMul};
 use crate::math::isa::per_isa;
