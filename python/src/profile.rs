@@ -3,10 +3,9 @@
 use crate::model::CompiledModel;
 use crate::show::Subject;
 use fxc::internals::driver::{self, BufferState, LoadedModel, Reported, Request, Stage, Staged};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A step: its name, the nodes that it computes, the bytes of its buffers, its multiply-adds, and its seconds in each run.
@@ -28,10 +27,7 @@ pub(crate) fn profile<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<(Vec<Row>, Vec<f64>, usize)> {
-    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
-    if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("pass the arguments of a call to profile"));
-    }
+    let mut subject = Subject::of_call(&model.state, args, kwargs, "profile")?;
     match subject.run(py, |subject| measure(subject, runs))? {
         Some(m) => Ok((m.rows, m.runs, m.interpreted)),
         None => Err(PyRuntimeError::new_err(

@@ -43,7 +43,7 @@ pub use compile::compile;
 pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
 pub use verify::{Counterexample, Samples, TRIALS, Verdict, verify};
-pub use view::is_same_value;
+pub(crate) use view::is_same_value;
 
 use crate::budget;
 use crate::diag::limits::{check_time, too_many_nodes};

@@ -150,8 +150,7 @@ impl Executable {
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
-        let scratch = AlignedBytes::zeroed(scratch);
-        let arena = AlignedBytes::zeroed(program.arena);
+        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];

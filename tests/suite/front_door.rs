@@ -38,7 +38,6 @@ const COMPLETE: [(&str, &[&str]); 6] = [
             "Attribute",
             "CallSpec",
             "DimRange",
-            "Frame",
             "InputSpec",
             "ModuleDecl",
             "ModuleFrame",

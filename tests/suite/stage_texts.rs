@@ -91,6 +91,31 @@ fn kernels_are_read_back() {
     assert_eq!(again.to_string().trim(), text);
 }
 
-/// The maximum, the exponentials with their sum, and the shares.
+/// The maximum, the exponentials with their sum, and the quotients.
 const KERNEL: &str = "
+in x: f32[4, 8]
+out y: f32[4, 8]
+local y_row3: f32[8]
+parallel for i0 in 4 {
+    v0: f32 = f32(-inf)
+    vector for i1 in 8 {
+        v1: f32 = x[8 * i0 + i1]
+        reduce max v1 from v0 to v2: f32
+    }
+    v3: f32 = f32(0.0)
+    vector for i2 in 8 {
+        v4: f32 = x[8 * i0 + i2]
+        v5: f32 = sub(v4, v2)
+        v6: f32 = exp(v5) share
+        y_row3[i2] = v6
+        reduce add v6 from v3 to v7: f32
+    }
+    vector for i3 in 8 {
+        v8: f32 = y_row3[i3]
+        v9: f32 = f32(1.0)
+        v10: f32 = div(v9, v7)
+        v11: f32 = mul(v8, v10)
+        y[8 * i0 + i3] = v11
+    }
+}
 ";

@@ -93,7 +93,7 @@ pub(in crate::lower) fn refused_tails(
     refusals
 }
 
-/// The contraction of each cluster that may be a tail.
+/// The contraction of each cluster that may be a tail: of several, the last, because the others must be complete before the tail runs.
 pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
     let users = contraction_users(tir, fusion);
     let position: HashMap<ValueId, usize> = fusion
@@ -127,7 +127,6 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
         let hosts = read_by.get(&u).into_iter().flatten();
         let host = hosts
             .filter(|&&v| tir.value(v).numel() == numel && tir.value(v).dtype == dtype)
-            // If the cluster reads several, the last one runs it: the others must be complete by then.
             .max_by_key(|v| position.get(v));
         if let Some(&contraction) = host {
             tails.insert(u, Host { contraction, result });

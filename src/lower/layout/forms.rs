@@ -104,7 +104,6 @@ impl Relayout<'_> {
             }),
             Special::Pad { before, value } => {
                 let mut before = before.clone();
-                // The border of the channels moves to the end, as the channels do.
                 before[1..].rotate_left(1);
                 Some(Special::Pad { before, value: *value })
             }

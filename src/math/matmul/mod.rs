@@ -52,9 +52,8 @@ pub(super) fn plan(
         // Integers are exact in f32, and reading them is cheaper than reading pairs.
         DType::F32 if desc.quantized.is_some() => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
         DType::BF16 if desc.quantized.is_some() => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
-        DType::F32 if precision == Precision::Bf16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
+        _ if pairs_multiply => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
-        DType::BF16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
