@@ -141,6 +141,14 @@ fn number_tensor_inputs(program: &Program) -> Vec<Option<usize>> {
     program.inputs.iter().map(number).collect()
 }
 
+/// The values of the buffers that runs update, before the first run.
+fn initial_state(program: &Program) -> HashMap<Arc<str>, Tensor> {
+    let buffers = program.inputs.iter();
+    buffers
+        .filter_map(|i| Some((i.name.clone(), i.state.clone()?)))
+        .collect()
+}
+
 impl Executable {
     /// Compiles a program's kernels, packs its weights and allocates its memory.
     pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
@@ -154,11 +162,10 @@ impl Executable {
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
-        let initial = |i: &ProgramInput| Some((i.name.clone(), i.state.clone()?));
         Ok(Executable {
             kernels,
             tensor_inputs: number_tensor_inputs(&program),
-            state: program.inputs.iter().filter_map(initial).collect(),
+            state: initial_state(&program),
             in_place: InPlaceState::find_in(&program),
             values: vec![],
             actions,

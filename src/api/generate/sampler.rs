@@ -95,8 +95,8 @@ impl Sampler {
             let first = &mut self.candidates[..sorted.min(n)];
             first.sort_unstable_by(heaviest_first);
             let mut sum = 0.0;
-            for i in 0..first.len() {
-                sum += first[i].0;
+            for (i, candidate) in first.iter().enumerate() {
+                sum += candidate.0;
                 if sum >= wanted {
                     self.candidates.truncate(i + 1);
                     return sum;
