@@ -11,6 +11,7 @@ use fxc::internals::driver::compare::Tolerance;
 use fxc::internals::driver::run::user_result;
 use fxc::internals::driver::{self, Staged};
 use fxc::pass;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
