@@ -117,7 +117,9 @@ mod tensor;
 pub mod types;
 
 #[cfg(feature = "compiler")]
-pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session, ValueInfo};
+pub use api::{
+    Compiled, Error, GenerateOptions, GenerateStats, Generation, Input, Model, Options, Outputs, Session, ValueInfo,
+};
 pub use budget::Limits;
 pub use math::contract::Precision;
 pub use parallel::CancelToken;

@@ -17,6 +17,7 @@ from ._errors import CompileError, CompileWarning, Error, ExportError, FileError
 from ._export import compile, export
 from ._fxc import (
     Diagnostic,
+    Generation,
     Graph,
     Label,
     Literal,
@@ -49,6 +50,7 @@ __all__ = [
     "Error",
     "ExportError",
     "FileError",
+    "Generation",
     "Graph",
     "InputError",
     "Label",

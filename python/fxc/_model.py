@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import _fxc, _html
+from . import _fxc, _generate, _html
 from ._bisect import Culprit
 from ._errors import CompileWarning
-from ._fxc import CompiledModel, Diagnostic, Graph
+from ._fxc import CompiledModel, Diagnostic, Generation, Graph
 from ._profile import Profile, Step
 
 
@@ -64,7 +64,7 @@ class Model(CompiledModel):
     def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
         """The result of a compiler stage, as text.
 
-        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
         args, kwargs: arguments of a call, which determine the sizes. Without them, `dims` sets sizes, and the others are small.
         """
         return _fxc.stage_text(self, name, args, kwargs, {**(self._options.get("dims") or {}), **(dims or {})})
@@ -104,6 +104,29 @@ class Model(CompiledModel):
         search = {"passes": passes, "every": every, "rtol": rtol, "atol": atol}
         row = _fxc.bisect(self, search, args, kwargs)
         return None if row is None else Culprit(*row)
+
+    def generate(
+        self,
+        ids: Any,
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: int | Iterable[int] = (),
+    ) -> Generation:
+        """Generates the tokens that follow a prompt, with a language model: an iterator of integers, each computed when it is asked for.
+
+        ids: the tokens of the prompt: integers, or an array or tensor of shape (n,) or (1, n).
+        max_new_tokens: the maximum number of tokens.
+        temperature: divides the scores before a token is drawn; 0 always takes the most probable token.
+        top_k: draws among this many of the most probable tokens; 0 means all.
+        top_p: draws among the most probable tokens whose probabilities add up to this.
+        seed: the seed of the random numbers.
+        stop: tokens that end the text. They are not returned.
+        """
+        return _generate.begin(self, ids, max_new_tokens, temperature, top_k, top_p, seed, stop)
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
         """The result of a call in the interpreter, which computes each operation of the graph separately and does not change the

@@ -14,7 +14,6 @@ use fxc::pass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::collections::BTreeMap;
 
 /// The pass or node, the result or the node's target, the numbers of elements that differ and of all, the largest difference, and why
 /// the values cannot be compared.
@@ -40,10 +39,7 @@ pub(crate) fn bisect<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<BlameRow>> {
-    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
-    if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("pass the arguments of a call to bisect"));
-    }
+    let mut subject = Subject::of_call(&model.state, args, kwargs, "bisect")?;
     let blame = subject.run(py, |subject| find(subject, &search))?;
     Ok(blame.map(row))
 }

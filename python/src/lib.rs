@@ -15,6 +15,7 @@ mod dlpack;
 mod dtype;
 mod edit;
 mod errors;
+mod generate;
 mod graph;
 mod inputs;
 mod literal;
@@ -45,6 +46,8 @@ mod _fxc {
     use crate::edit::{passes, rewrite_model, run_passes};
     #[pymodule_export]
     use crate::errors::{PyDiagnostic, PyLabel, PySpan, PySuggestion, explain};
+    #[pymodule_export]
+    use crate::generate::{PyGeneration, generate};
     #[pymodule_export]
     use crate::graph::PyGraph;
     #[pymodule_export]

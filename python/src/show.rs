@@ -15,7 +15,7 @@ use fxc::internals::driver::{
 };
 use fxc::source::Sources;
 use fxc::types::{Type, Val};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
@@ -77,6 +77,22 @@ impl Subject {
             subject.bind_call(args, kwargs, dims)?;
         }
         Ok(subject)
+    }
+
+    /// The subject of a call. `function` needs its arguments.
+    pub(crate) fn of_call<'py>(
+        state: &ModelState,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        function: &str,
+    ) -> PyResult<Subject> {
+        let subject = Subject::new(state, args, kwargs, BTreeMap::new())?;
+        match subject.bound {
+            Some(_) => Ok(subject),
+            None => Err(PyTypeError::new_err(format!(
+                "pass the arguments of a call to {function}"
+            ))),
+        }
     }
 
     fn assume_sizes(&mut self, py: Python<'_>, dims: BTreeMap<String, i64>) -> PyResult<()> {
@@ -152,7 +168,7 @@ impl Subject {
     }
 }
 
-/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
 #[pyfunction]
 #[pyo3(signature = (model, stage, args, kwargs, dims))]
 pub(crate) fn stage_text<'py>(

@@ -53,8 +53,8 @@ impl CompiledInner {
         let sources = &self.model.sources;
         let done = self.options.run_limited(sources, || Ok(work(worker)));
         let result = done.inspect_err(|_| {
-            // Work that was unwound may have left the worker's memory in any state. Buffers change only at the end of a call.
-            let state = worker.function.state().clone();
+            // Work that was unwound may have left the worker's memory in any state.
+            let state = worker.function.recover_state().clone();
             *worker = ModelWorker::new(&self.model, &self.options);
             state
                 .into_iter()

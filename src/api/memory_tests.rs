@@ -56,6 +56,43 @@ fn what_is_kept_of_borrowed_memory_is_a_copy() {
     }
 }
 
+/// Two caches, each with a row written at a position of its own; the second write depends on the first.
+const TWO_CACHES: &str = "buffer first : f32[4] = zeros
+buffer second : f32[4] = zeros
+graph main {
+    %x : f32[1] = placeholder x
+    %i : i64[1] = placeholder i
+    %j : i64[1] = placeholder j
+    %a = get_attr first
+    %b = get_attr second
+    %c = call_method index_copy_(%a, 0, %i, %x)
+    %sum = call_method sum(%c, [0], True)
+    %d = call_method index_put_(%b, [%j], %sum)
+    %y = call_function operator.add(%c, %d)
+    output %y
+}";
+
+#[test]
+fn a_call_that_fails_restores_the_buffers_that_it_wrote_in_place() {
+    let compiled = compiled(TWO_CACHES);
+    let mut session = compiled.session();
+    let index = |i: i64| Tensor::from_slice(&[1], &[i]);
+    let mut call = |x: f32, i: i64, j: i64| {
+        let out = session.run([Tensor::from_slice(&[1], &[x]).into(), index(i).into(), index(j).into()]);
+        let state: Vec<Vec<f32>> = session.state().values().map(|t| t.as_slice::<f32>().to_vec()).collect();
+        (
+            out.map(|o| o[0].as_slice::<f32>().to_vec()).map_err(|e| e.code()),
+            state,
+        )
+    };
+    let written = vec![vec![0.0, 2.0, 0.0, 0.0], vec![0.0, 0.0, 2.0, 0.0]];
+    assert_eq!(call(2.0, 1, 2), (Ok(vec![0.0, 2.0, 2.0, 0.0]), written.clone()));
+    assert_eq!(call(5.0, 1, 9), (Err(Some(Code::E0502)), written.clone()));
+    assert_eq!(call(5.0, 9, 1), (Err(Some(Code::E0502)), written));
+    let next = vec![vec![3.0, 2.0, 0.0, 0.0], vec![5.0, 0.0, 2.0, 0.0]];
+    assert_eq!(call(3.0, 0, 0), (Ok(vec![8.0, 2.0, 2.0, 0.0]), next));
+}
+
 #[test]
 fn strided_inputs_are_what_they_show() {
     let text = "graph main { %x : f32[N, M] = placeholder x  %y = call_function torch.mul(%x, 10)  output %y }";

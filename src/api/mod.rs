@@ -21,6 +21,7 @@ mod compiled;
 #[cfg(test)]
 mod compiled_tests;
 mod error;
+mod generate;
 mod graphs;
 mod input;
 #[cfg(test)]
@@ -32,11 +33,14 @@ mod options;
 mod output;
 mod session;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 mod worker;
 
 pub use compiled::Compiled;
 pub use error::Error;
+pub use generate::{GenerateOptions, GenerateStats, Generation};
 pub use input::Input;
 pub use model::{Model, ValueInfo};
 pub use options::Options;

@@ -18,7 +18,12 @@ pub struct Outputs {
 
 impl Outputs {
     pub(super) fn new(value: Value, written: Vec<(Mutation, Tensor)>) -> Outputs {
-        Outputs { value, written }
+        // Buffers are written in place only while nobody else holds their values.
+        let written = written.into_iter().filter(|(m, _)| matches!(m, Mutation::Input(_)));
+        Outputs {
+            value,
+            written: written.collect(),
+        }
     }
 
     /// Copies the tensors to the caller's memory, if it has their types.

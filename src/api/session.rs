@@ -3,8 +3,10 @@
 use super::compiled::{CallInputs, CompiledInner};
 use super::error::Error;
 use super::input::Input;
+use super::model::Model;
 use super::output::Outputs;
 use super::worker::ModelWorker;
+use crate::diag::Diagnostic;
 use crate::driver::state;
 use crate::tensor::{Tensor, ViewMut};
 use std::collections::BTreeMap;
@@ -51,6 +53,36 @@ impl Session {
     fn with_worker<R>(&mut self, work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>) -> Result<R, Error> {
         let worker = self.worker.get_or_insert_with(|| self.shared.take_worker());
         self.shared.run_worker(worker, work)
+    }
+
+    /// The model.
+    pub(super) fn model(&self) -> &Model {
+        self.shared.model()
+    }
+
+    /// An error with the model's sources.
+    pub(super) fn make_error(&self, d: Diagnostic) -> Error {
+        Error::new(d.into(), self.model().sources())
+    }
+
+    /// Whether calls have changed buffers.
+    pub(super) fn has_state(&self) -> bool {
+        self.worker.iter().any(|w| !w.function.state().is_empty())
+    }
+
+    /// The number of positions of the caches of keys and values among the buffers that calls have changed: tensors of rank 4 whose
+    /// third dim is the position.
+    pub(super) fn cached_positions(&self) -> Option<usize> {
+        let state = self.worker.iter().flat_map(|w| w.function.state().values());
+        let caches = state.filter(|t| t.rank() == 4 && t.dtype().is_float() && t.numel() > 0);
+        caches.map(|t| t.shape()[2]).min()
+    }
+
+    /// The bytes of packed weights and of buffers that the last call's code reads.
+    pub(super) fn read_bytes(&self) -> Option<usize> {
+        let function = &self.worker.as_ref()?.function;
+        let weights = function.packed_bytes()?;
+        Some(weights + function.state().values().map(Tensor::byte_count).sum::<usize>())
     }
 
     /// The buffers that calls have changed or [`Session::set_state`] has set, by path.

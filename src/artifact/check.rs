@@ -3,10 +3,11 @@
 use crate::control::ControlCall;
 use crate::kernel::{self, Kernel};
 use crate::program::{
-    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, MAX_BETWEEN_BUFFERS, Program, Step, recurrent_operands,
+    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, MAX_BETWEEN_BUFFERS, Program, RoutineCall, Step,
+    recurrent_operands,
 };
 use crate::tensor::byte_len;
-use crate::types::Val;
+use crate::types::{DType, Val};
 
 type Checked<T = ()> = Result<T, String>;
 
@@ -96,7 +97,8 @@ fn check_step(p: &Program, step: &Step) -> Checked {
         }
         Step::Routine { call, outs } => {
             outs.iter().try_for_each(|b| bytes(p, *b).map(drop))?;
-            call.args.iter().try_for_each(|a| check_value(p, a))
+            call.args.iter().try_for_each(|a| check_value(p, a))?;
+            check_overwrite(p, call, outs)
         }
         Step::Control {
             parts, graphs, outs, ..
@@ -105,6 +107,29 @@ fn check_step(p: &Program, step: &Step) -> Checked {
             check_control(p, parts, graphs)
         }
     }
+}
+
+/// A routine may write over its first operand only if that is the whole memory of a buffer of the model, and its only result and
+/// operand there.
+fn check_overwrite(p: &Program, call: &RoutineCall, outs: &[BufferId]) -> Checked {
+    let input_of = |b: &BufferId| match p.buffers[b.0].place {
+        BufferPlace::Input(n) => Some(n),
+        _ => None,
+    };
+    let Some(n) = outs.iter().find_map(input_of) else {
+        return Ok(());
+    };
+    let is_same = |o: &&BufferOperand| input_of(&o.buffer) == Some(n);
+    let (first, others) = call.args.split_first().ok_or("a routine without operands")?;
+    let is_whole = first.as_leaf().is_some_and(|o| {
+        is_same(&o)
+            && o.offset == 0
+            && byte_len(DType::U8, &o.shape) == byte_len(DType::U8, &p.buffers[outs[0].0].shape)
+    });
+    let is_alone = outs.len() == 1 && !others.iter().flat_map(Val::leaves).any(|o| is_same(&o));
+    let is_state = p.inputs[n].state.is_some();
+    ensure!(is_whole && is_alone && is_state, "`{}` overwrites an operand", call.op);
+    Ok(())
 }
 
 /// A kernel with its buffers.

@@ -14,6 +14,7 @@ mod crash;
 mod emit_code;
 mod explain;
 mod fmt;
+mod generate;
 mod info;
 mod inputs;
 mod limits;
@@ -24,6 +25,7 @@ mod opt;
 mod output;
 mod passes;
 mod print;
+mod quantize;
 mod rewrite;
 mod run;
 mod save;
@@ -104,11 +106,13 @@ enum Command {
     Compile(compile::Args),
     EmitCode(emit_code::Args),
     Run(run::Args),
+    Generate(generate::Args),
     Check(check::Args),
     Fmt(fmt::Args),
     Print(print::Args),
     Opt(opt::Args),
     Rewrite(rewrite::Args),
+    Quantize(quantize::Args),
     Bench(bench::Args),
     Bisect(bisect::Args),
     Info(info::Args),
@@ -309,10 +313,12 @@ fn run_command(app: &mut App, command: &Command) -> Outcome {
         Command::Compile(a) => compile::main(app, a),
         Command::EmitCode(a) => emit_code::main(app, a),
         Command::Run(a) => run::main(app, a),
+        Command::Generate(a) => generate::main(app, a),
         Command::Check(a) => check::main(app, a),
         Command::Fmt(a) => fmt::main(app, a),
         Command::Print(a) => print::main(app, a),
         Command::Rewrite(a) => rewrite::main(app, a),
+        Command::Quantize(a) => quantize::main(app, a),
         Command::Bench(a) => bench::main(app, a),
         Command::Bisect(a) => bisect::main(app, a),
         Command::Opt(a) => opt::main(app, a),

@@ -121,6 +121,7 @@ codes! {
     E0511 Error "input is fixed to another value";
     E0512 Error "cancelled";
     E0513 Error "time limit exceeded";
+    E0514 Error "model cannot generate text";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

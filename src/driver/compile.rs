@@ -4,7 +4,7 @@ use super::code_source::CodeSource;
 use super::declared::input_types;
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::load::LoadedModel;
-use super::ready::{self, BufferState, Ready};
+use super::ready::{self, Ready};
 use super::session::{Reported, Session, Staged};
 use super::show::text::{self, Artifact};
 use super::stage::Stage;
@@ -86,7 +86,7 @@ impl Compilation {
     /// [`user_result`](super::run::user_result).
     pub fn run(&mut self, bound: &BoundInputs) -> Result<Value, Diagnostic> {
         match &mut self.ready {
-            Some(ready) => ready.run(&self.module, bound, &BufferState::new()),
+            Some(ready) => ready.run_alone(&self.module, bound),
             None => Err(nothing_compiled()),
         }
     }

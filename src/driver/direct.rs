@@ -3,7 +3,7 @@
 use super::call_result::{CallResult, returns_tuple, split_results};
 use super::function::{Function, Version};
 use super::inputs::bind::{BoundInputs, type_of};
-use super::ready::Ready;
+use super::ready::{BufferState, Ready};
 use super::run::input_positions;
 use super::session::{Reported, Session, Staged};
 use crate::diag::Diagnostic;
@@ -56,9 +56,11 @@ impl Function {
         inputs: &[I],
     ) -> Option<Staged<CallResult>> {
         let is_tuple = returns_tuple(self.module());
-        let version = self.direct_version(inputs)?;
+        let (version, state) = self.direct_version(inputs)?;
         let picked = version.direct.as_ref()?.pick(inputs);
-        let result = version.ready.executable_mut()?.run(&picked);
+        let executable = version.ready.executable_mut()?;
+        let result = executable.run(&picked);
+        executable.return_state(state);
         let called = result.map(|v| split_results(&version.module, v, is_tuple));
         Some(match called {
             Ok(called) => {
@@ -77,27 +79,35 @@ impl Function {
         inputs: &[I],
         targets: &mut [ViewMut<'_>],
     ) -> Option<Staged<()>> {
-        let version = self.direct_version(inputs)?;
+        let (version, state) = self.direct_version(inputs)?;
         let mutations = &version.module.entry()?.mutations;
+        let executable = version.ready.executable_mut()?;
         if mutations.iter().any(|m| !matches!(m, Mutation::Buffer(_))) {
+            executable.return_state(state);
             return None;
         }
         let picked = version.direct.as_ref()?.pick(inputs);
-        let executable = version.ready.executable_mut()?;
-        if let Err(d) = executable.run_into(&picked, targets) {
+        let done = executable.run_into(&picked, targets);
+        executable.return_state(state);
+        if let Err(d) = done {
             return Some(Err(self.report_direct(session, *d, inputs)));
         }
-        let state = mutations.iter().filter_map(|m| match m {
+        let written = mutations.iter().filter_map(|m| match m {
             Mutation::Buffer(path) => executable.state().get_key_value(path),
             _ => None,
         });
-        let state: SmallVec<[_; 8]> = state.map(|(path, t)| (path.clone(), t.clone())).collect();
-        self.state.extend(state);
+        for (path, t) in written {
+            match state.get_mut(path) {
+                Some(old) => *old = t.clone(),
+                None => drop(state.insert(path.clone(), t.clone())),
+            }
+        }
         Some(Ok(()))
     }
 
-    /// The version for these inputs, which becomes the last one used, with the current state.
-    fn direct_version<I: RunInput>(&mut self, inputs: &[I]) -> Option<&mut Version> {
+    /// The version for these inputs, which becomes the last one used, with the current state, and the function's state, which lacks
+    /// the buffers that the version writes in place.
+    fn direct_version<I: RunInput>(&mut self, inputs: &[I]) -> Option<(&mut Version, &mut BufferState)> {
         let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
         let index = self.versions.iter().rposition(fits)?;
         if index + 1 < self.versions.len() {
@@ -105,11 +115,9 @@ impl Function {
             self.versions.push(version);
         }
         let version = self.versions.last_mut()?;
-        if self.state_of.replace(version.id) != Some(version.id) {
-            let executable = version.ready.executable_mut()?;
-            self.state.iter().for_each(|(path, t)| executable.set_state(path, t));
-        }
-        Some(version)
+        let is_stale = self.state_of.replace(version.id) != Some(version.id);
+        version.ready.executable_mut()?.lend_state(&mut self.state, is_stale);
+        Some((version, &mut self.state))
     }
 
     fn report_direct<I: RunInput>(&self, session: &mut Session, d: Diagnostic, inputs: &[I]) -> Reported {

@@ -15,6 +15,7 @@ use crate::graph::{Attribute, GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::runtime::Executable;
 use crate::source::Sources;
+use crate::target::{Target, with_target};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
 use std::collections::HashMap;
@@ -130,6 +131,16 @@ impl Function {
         self.state_of = None;
     }
 
+    /// [`Function::state`] after a call that may have been unwound, with the buffers as they were before it.
+    pub fn recover_state(&mut self) -> &BufferState {
+        for version in &mut self.versions {
+            if let Some(executable) = version.ready.executable_mut() {
+                executable.return_state(&mut self.state);
+            }
+        }
+        &self.state
+    }
+
     /// Sets the buffers that calls have updated to the values in `before`, or to their initial values.
     pub fn restore_state(&mut self, before: &BufferState) {
         for (path, value) in &mut self.state {
@@ -161,6 +172,12 @@ impl Function {
     /// The executable of the last call's version, if the model is compiled as a whole.
     pub(super) fn whole_executable(&self) -> Option<&Executable> {
         self.versions.last()?.ready.whole_executable()
+    }
+
+    /// The bytes of the packed weights that the code of the last call reads.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        let packed = self.whole_executable()?.packed_constants();
+        Some(packed.iter().map(|p| p.bytes.bytes().len()).sum())
     }
 
     fn forget_code(&mut self) {
@@ -208,7 +225,9 @@ impl Function {
     pub fn call(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<CallResult> {
         self.prepare(session, bound)?;
         let version = self.versions.last_mut().ok_or(Reported)?;
-        let result = version.ready.run(&version.module, bound, &self.state);
+        // Interpreted parts are for the target too.
+        let target = session.target.unwrap_or_else(Target::native);
+        let result = with_target(target, || version.ready.run(&version.module, bound, &mut self.state));
         let is_tuple = returns_tuple(&self.module);
         let is_compiled = version.ready.whole_executable().is_some();
         let called = result.map(|v| split_results(&version.module, v, is_tuple).detach(is_compiled));

@@ -61,13 +61,10 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
         ..Lowered::default()
     };
     if let Some((head, nodes)) = tail.head_graph(graph) {
-        let mut program = match session.try_lower(module, &head, dims) {
-            Ok(program) => program,
+        match session.try_lower(module, &head, dims) {
+            Ok(program) => (lowered.program, lowered.kept) = (Some(program), nodes),
             Err(e) => return interpret_whole(session, graph, e),
-        };
-        // The results of the head are the values that the tail uses.
-        program.mutations.clear();
-        (lowered.program, lowered.kept) = (Some(program), nodes);
+        }
     }
     lowered.tail = Some(tail);
     Ok(lowered)
@@ -160,22 +157,39 @@ impl Ready {
         }
     }
 
+    /// [`Ready::run`] for a caller without state: the compiled code keeps the buffers that it updates.
+    pub fn run_alone(&mut self, module: &GraphModule, bound: &BoundInputs) -> Result<Value, Diagnostic> {
+        let mut state = BufferState::new();
+        let result = self.run(module, bound, &mut state);
+        if let Some(executable) = self.executable_mut() {
+            executable.lend_state(&mut state, false);
+        }
+        result
+    }
+
     /// Runs on inputs of the types that it was compiled for; `module` is the optimised module. The new values of
     /// buffers and inputs are the leading results ([`Graph::mutations`](crate::graph::Graph::mutations)). `state` has
-    /// the values of buffers that earlier runs updated.
-    pub fn run(&mut self, module: &GraphModule, bound: &BoundInputs, state: &BufferState) -> Result<Value, Diagnostic> {
+    /// the values of buffers that earlier runs updated; those that the run writes in place are the executable's meanwhile.
+    pub fn run(
+        &mut self,
+        module: &GraphModule,
+        bound: &BoundInputs,
+        state: &mut BufferState,
+    ) -> Result<Value, Diagnostic> {
         match &mut self.way {
             ExecutionPlan::Whole(executable) => {
-                state.iter().for_each(|(path, t)| executable.set_state(path, t));
                 let inputs = match module.entry() {
                     Some(graph) => executable_inputs(executable, graph, bound)?,
                     None => vec![],
                 };
-                executable.run(&inputs).map_err(|d| *d)
+                executable.lend_state(state, true);
+                let result = executable.run(&inputs).map_err(|d| *d);
+                executable.return_state(state);
+                result
             }
             ExecutionPlan::Split(split) => {
                 let mut interpreter = Interpreter::new(module);
-                for (path, t) in state {
+                for (path, t) in state.iter() {
                     interpreter.set_attribute(path, t.clone());
                     if let Some(head) = split.executable_mut() {
                         head.set_state(path, t);

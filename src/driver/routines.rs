@@ -2,7 +2,7 @@
 
 use crate::diag::{Code, Diagnostic};
 use crate::op::{self, Call, Meaning};
-use crate::runtime::{RoutineFn, Routines, RunError};
+use crate::runtime::{OverwriteFn, RoutineFn, Routines, RunError};
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::Val;
 
@@ -27,6 +27,14 @@ impl Routines for OpTable {
             })),
             _ => None,
         }
+    }
+
+    fn find_overwrite(&self, name: &str) -> Option<OverwriteFn> {
+        let op = op::by_name(name)?;
+        let overwrite = op.facts.overwrite?;
+        Some(Box::new(move |args, buffer, saved| {
+            overwrite(&Call { op, args }, buffer, saved).map_err(|e| routine_failed(e, op.name))
+        }))
     }
 }
 

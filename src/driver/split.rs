@@ -108,6 +108,8 @@ impl InterpretedTail {
             return None;
         }
         let mut head = graph.clone();
+        // Its results are the values that the tail uses, and the tail updates the buffers.
+        head.mutations.clear();
         let mut tail: Vec<NodeId> = graph.iter().filter(|&n| in_tail(n)).collect();
         tail.reverse();
         for n in tail {

@@ -42,6 +42,7 @@ pub(super) fn emit_program(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerE
     }
     l.explain();
     l.emit_outputs()?;
+    l.program.mutations = tir.mutations.clone();
     Ok(l.program)
 }
 

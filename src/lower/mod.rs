@@ -56,9 +56,8 @@ pub fn lower_traced(
     seen: &mut dyn FnMut(&'static str, &Tir),
 ) -> Result<Program, LowerError> {
     let mut tir = Tir::read(module, graph, dims)?;
-    tir.new_values = graph.mutations.len();
+    tir.mutations = graph.mutations.clone();
     let mut program = lower_tir_traced(tir, seen)?;
-    program.mutations = graph.mutations.clone();
     let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
     program.places = graph.iter().filter_map(placed).collect();
     let kernels = program.fusion.kernels.iter();

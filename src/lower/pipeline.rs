@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 9] = [
+pub const PIPELINE: [StepInfo; 11] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
@@ -58,6 +58,12 @@ pub const PIPELINE: [StepInfo; 9] = [
         "copies results that are views, inputs or constants, because a result must be a contiguous buffer of its own",
         StepChange::Tir(Tir::copy_shared_results),
     ),
+    // After the steps that redefine values, whose former operands may be unused.
+    step_info(
+        "remove-unused",
+        "removes values that no result depends on",
+        StepChange::Tir(Tir::remove_unused_values),
+    ),
     step_info(
         "fuse",
         "groups pointwise values and reductions into clusters, one kernel each",
@@ -73,6 +79,12 @@ pub const PIPELINE: [StepInfo; 9] = [
         "expand",
         "merges a 1x1 convolution and the depthwise convolution on its result into one step",
         StepChange::Program(expansion::join_expansions),
+    ),
+    // Before place: the values that it moves to the memory of buffers need no place in the arena.
+    step_info(
+        "update-in-place",
+        "writes the new values of buffers, such as caches of keys and values, over the old ones where a step changes some elements",
+        StepChange::Program(place::update_in_place),
     ),
     // After expand, whose intermediate results need no place in the arena.
     step_info(

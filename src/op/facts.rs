@@ -1,7 +1,7 @@
 //! Properties of rows that later stages use. Each is declared at its row, so that no stage keeps a list of ops.
 
 use super::running::RunningStats;
-use super::{Call, Effect, ExprText, FillFn, Meaning, Op, OpId};
+use super::{Call, Effect, ExprText, FillFn, Meaning, Op, OpId, OverwriteFn};
 use crate::types::TensorType;
 
 /// The bounds to which a call clamps each element.
@@ -31,6 +31,8 @@ pub struct Facts {
     /// For a routine whose result's size may depend on values: the same for calls whose sizes are known, which writes to the caller's
     /// memory.
     pub fill: Option<FillFn>,
+    /// Writes the result over the first operand, if the result differs from it in some elements only.
+    pub overwrite: Option<OverwriteFn>,
     /// The parameters whose integers are indices, and their limits. For a parameter `index` or `indices` of a row with a
     /// parameter `dim`, the limit follows from the schema.
     pub index_limits: &'static [(&'static str, IndexLimit)],
@@ -172,6 +174,12 @@ impl Op {
     /// Declares how a routine writes its result to the caller's memory if its size is known.
     pub fn fills(mut self, fill: FillFn) -> Op {
         self.facts.fill = Some(fill);
+        self
+    }
+
+    /// Declares how the row writes its result over its first operand, whose other elements stay as they are.
+    pub fn overwrites(mut self, overwrite: OverwriteFn) -> Op {
+        self.facts.overwrite = Some(overwrite);
         self
     }
 

@@ -6,7 +6,7 @@ use super::{Op, OpId};
 use crate::control::Control;
 use crate::parallel::Pool;
 use crate::scalar::ScalarExpr;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{SavedBytes, Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// What an op computes, in exactly one of these forms.
@@ -35,6 +35,10 @@ pub enum Meaning {
 
 /// The function of a [`Meaning::Fill`].
 pub type FillFn = fn(&Call<Tensor>, &mut [ViewMut<'_>], &Pool) -> OpResult<()>;
+
+/// The function of a row that overwrites elements of its first operand ([`Op::overwrites`](super::Op::overwrites)). The operand is
+/// the view; the call has `None` in its place. The function saves the bytes that it overwrites, and fails before it writes any.
+pub type OverwriteFn = fn(&Call<Tensor>, &mut ViewMut<'_>, &mut SavedBytes) -> OpResult<()>;
 
 /// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
 ///

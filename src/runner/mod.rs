@@ -20,7 +20,7 @@ use crate::tensor::{Tensor, View, ViewMut};
 use crate::types::{Mutation, TensorType, Val};
 use part::{Part, load_part};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,10 +244,13 @@ impl Runner {
         };
         let last = self.loaded.len() - 1;
         if index < last {
-            let state = self.loaded[last].1.state().clone();
+            let mut state = HashMap::new();
+            self.loaded[last].1.return_state(&mut state);
+            let shared = self.loaded[last].1.state().clone();
             self.loaded[index..].rotate_left(1);
             let executable = &mut self.loaded[last].1;
-            state.iter().for_each(|(path, t)| executable.set_state(path, t));
+            executable.lend_state(&mut state, true);
+            shared.iter().for_each(|(path, t)| executable.set_state(path, t));
         }
         Ok(&mut self.loaded[last].1)
     }

@@ -2,6 +2,8 @@
 
 use super::code;
 use super::input::RunInput;
+use super::memory::{check_memory, scratch_bytes};
+use super::overwrite::InPlaceState;
 use super::plan::{self, Action};
 use super::results::{kept_results, result_leaves, result_memory};
 use super::shared;
@@ -12,8 +14,9 @@ use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
-use crate::program::{Buffer, BufferId, BufferPlace, Program, ProgramInput};
-use crate::tensor::{AlignedBytes, Tensor, ViewMut, is_available};
+use crate::program::{BufferId, BufferPlace, Program, ProgramInput};
+use crate::target::{Target, with_target};
+use crate::tensor::{AlignedBytes, SavedBytes, Tensor, ViewMut};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,10 +29,20 @@ pub type RunError = Box<Diagnostic>;
 /// its results to the views.
 pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
+/// The function of an op that overwrites elements of its first operand, which is the view. The arguments have `None` in its place.
+/// The former bytes are saved first; a call that fails has written nothing.
+pub type OverwriteFn =
+    Box<dyn Fn(Vec<Val<Tensor>>, &mut ViewMut<'_>, &mut SavedBytes) -> Result<(), RunError> + Send + Sync>;
+
 /// Resolves the names of routines in a program.
 pub trait Routines: Send + Sync {
     /// The function of the op `name`.
     fn find(&self, name: &str) -> Option<RoutineFn>;
+
+    /// The function of the op `name` that overwrites its first operand, if it has one.
+    fn find_overwrite(&self, _name: &str) -> Option<OverwriteFn> {
+        None
+    }
 }
 
 /// The options of an executable.
@@ -47,6 +60,8 @@ pub struct ExecutableOptions {
     pub shared: Arc<shared::Shared>,
     /// Stops packing and runs between two steps.
     pub cancel: CancelToken,
+    /// The features that routines may use. The library and the machine code have been chosen for them.
+    pub target: Target,
 }
 
 /// The error of work that was cancelled.
@@ -66,6 +81,8 @@ pub struct Executable {
     pub(super) scratch: AlignedBytes,
     /// The buffers that runs update, by path.
     pub(super) state: HashMap<Arc<str>, Tensor>,
+    /// The buffers that runs write in place.
+    pub(super) in_place: InPlaceState,
     /// Memory for the new values of buffers.
     values: Vec<Tensor>,
     /// Memory for results. It is reused once the caller has dropped the last run's results.
@@ -82,6 +99,7 @@ pub struct Executable {
     /// Memory that the caller lends for the results of this run; null for the other results.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
+    target: Target,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
@@ -123,6 +141,14 @@ fn number_tensor_inputs(program: &Program) -> Vec<Option<usize>> {
     program.inputs.iter().map(number).collect()
 }
 
+/// The values of the buffers that runs update, before the first run.
+fn initial_state(program: &Program) -> HashMap<Arc<str>, Tensor> {
+    let buffers = program.inputs.iter();
+    buffers
+        .filter_map(|i| Some((i.name.clone(), i.state.clone()?)))
+        .collect()
+}
+
 impl Executable {
     /// Compiles a program's kernels, packs its weights and allocates its memory.
     pub fn new(program: Program, options: &ExecutableOptions) -> Result<Executable, RunError> {
@@ -132,17 +158,15 @@ impl Executable {
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
-        let scratch = AlignedBytes::zeroed(scratch);
-        let arena = AlignedBytes::zeroed(program.arena);
+        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
-        let buffers = program.inputs.iter();
-        let state = buffers.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
         Ok(Executable {
             kernels,
             tensor_inputs: number_tensor_inputs(&program),
-            state: state.collect(),
+            state: initial_state(&program),
+            in_place: InPlaceState::find_in(&program),
             values: vec![],
             actions,
             packed,
@@ -155,6 +179,7 @@ impl Executable {
             kept_results: kept_results(&program, &leaves),
             result_leaves: leaves,
             cancel: options.cancel.clone(),
+            target: options.target,
             results,
             tables: Tables::find_in(&program),
             addresses,
@@ -237,11 +262,21 @@ impl Executable {
 
     pub(super) fn run_steps<I: RunInput>(&mut self, inputs: &[I]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
+        self.own_buffers_in_place();
         self.bind_buffers(inputs);
+        let done = with_target(self.target, || self.run_actions());
+        match done {
+            Ok(()) => self.in_place.clear(),
+            Err(_) => self.restore_buffers(),
+        }
+        done
+    }
+
+    fn run_actions(&mut self) -> Result<(), RunError> {
         // The body of an endless loop may have no steps.
         check_time()?;
         for i in 0..self.actions.len() {
-            // Only between steps. The state is replaced after the last step, so a cancelled run leaves it unchanged.
+            // Only between steps. The state is replaced after the last step, or restored, so a cancelled run leaves it unchanged.
             if self.cancel.is_cancelled() {
                 return Err(Box::new(cancelled()));
             }
@@ -355,42 +390,6 @@ impl Executable {
         for table in &mut self.tables.all {
             self.addresses[table.buffer.0] = table.address();
         }
+        self.bind_buffers_in_place();
     }
-}
-
-/// The scratch memory that all chunks of a step need together, in bytes.
-fn scratch_bytes(action: &Action) -> usize {
-    match action {
-        Action::Kernel {
-            extent, chunk, scratch, ..
-        } => extent.div_ceil((*chunk).max(1)) * scratch,
-        _ => 0,
-    }
-}
-
-/// Returns an error if the system does not have enough memory for a run. Allocating the memory would abort the process.
-fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
-    let results = program
-        .buffers
-        .iter()
-        .filter(|b| matches!(b.place, BufferPlace::Output(_)));
-    let bytes = [program.arena, scratch]
-        .into_iter()
-        .chain(results.map(Buffer::byte_count));
-    let bytes = bytes.fold(0, usize::saturating_add);
-    if is_available(bytes) {
-        return Ok(());
-    }
-    let is_allocated = |b: &&Buffer| matches!(b.place, BufferPlace::Output(_) | BufferPlace::Arena(_));
-    let largest = program
-        .buffers
-        .iter()
-        .filter(is_allocated)
-        .max_by_key(|b| b.byte_count());
-    let title = format!("the run needs {bytes} bytes, more than the available memory");
-    let d = Diagnostic::new(Code::E0509, title);
-    Err(Box::new(match largest {
-        Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),
-        None => d,
-    }))
 }

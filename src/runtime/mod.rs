@@ -8,6 +8,8 @@ mod code;
 mod control;
 mod executable;
 mod input;
+mod memory;
+mod overwrite;
 mod plan;
 mod profile;
 mod results;
@@ -17,7 +19,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use executable::{Executable, ExecutableOptions, RoutineFn, Routines, RunError, cancelled};
+pub use executable::{Executable, ExecutableOptions, OverwriteFn, RoutineFn, Routines, RunError, cancelled};
 pub use input::RunInput;
 pub use profile::{Profile, ProfileRow};
 pub use results::check_result_memory;

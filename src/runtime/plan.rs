@@ -1,6 +1,7 @@
 //! Plans a program's steps: divides kernels into chunks, and plans contractions with packed constants.
 
-use super::executable::{Executable, ExecutableOptions, RoutineFn, RunError, cancelled};
+use super::executable::{Executable, ExecutableOptions, OverwriteFn, RoutineFn, RunError, cancelled};
+use super::overwrite::overwritten_input;
 use crate::code::CompiledKernels;
 use crate::diag::limits::check_time;
 use crate::diag::{Code, Diagnostic};
@@ -51,6 +52,8 @@ pub(super) enum Action {
         tail: Option<program::KernelTail>,
     },
     Routine(usize, RoutineFn),
+    /// A routine that writes its result over its first operand, the memory of a buffer.
+    Overwrite(usize, OverwriteFn),
     /// A control-flow step, with the executables that it runs.
     Control(usize, Vec<Executable>),
 }
@@ -215,7 +218,11 @@ impl StepPlanner<'_> {
             }
             Step::Routine { call, .. } => {
                 let missing = || impossible(format!("the op `{}` has no implementation", call.op));
-                Action::Routine(i, self.options.routines.find(&call.op).ok_or_else(missing)?)
+                let routines = &self.options.routines;
+                match overwritten_input(self.program, &self.program.steps[i]) {
+                    Some(_) => Action::Overwrite(i, routines.find_overwrite(&call.op).ok_or_else(missing)?),
+                    None => Action::Routine(i, routines.find(&call.op).ok_or_else(missing)?),
+                }
             }
             Step::Control { graphs, .. } => {
                 let executables = graphs.iter().map(|g| Executable::new(g.clone(), self.options));

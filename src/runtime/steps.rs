@@ -49,6 +49,7 @@ impl Executable {
                 Ok(())
             }
             Action::Routine(step, routine) => self.run_routine(*step, routine),
+            Action::Overwrite(step, _) => self.run_overwrite(*step),
             Action::Control(..) => self.run_control_step(i),
         }
     }
@@ -183,7 +184,7 @@ impl Executable {
     }
 
     /// An operand as a tensor that borrows its memory for the step, if its elements are dense.
-    fn lend_operand(&self, o: &BufferOperand) -> Tensor {
+    pub(super) fn lend_operand(&self, o: &BufferOperand) -> Tensor {
         let buffer = &self.program.buffers[o.buffer.0];
         let size = buffer.dtype.size();
         let n: usize = o.shape.iter().product();

@@ -1,6 +1,6 @@
 //! Explain pages: the first FXIR example of each yields exactly its code, the later ones are corrected.
 //!
-//! A fence is `fxir` (checked), `fxir,run ARGS` (run), and so for `compile`, `rewrite`, `opt`, or `fxir,ignore-WHY`.
+//! A fence is `fxir` (checked), `fxir,run ARGS` (run), and so for `compile`, `rewrite`, `opt`, `generate`, or `fxir,ignore-WHY`.
 
 use crate::fixtures;
 use crate::support::{Dir, codes, fences, fxc_in};
@@ -55,7 +55,7 @@ fn arguments(info: &str) -> Option<Vec<&str>> {
         Some(i) if i.starts_with("ignore-") => None,
         Some(run) => {
             let (command, args) = run.split_once(' ').unwrap_or((run, ""));
-            let known = ["run", "compile", "rewrite", "opt"];
+            let known = ["run", "compile", "rewrite", "opt", "generate"];
             assert!(known.contains(&command), "unknown fence {info:?}");
             let args = args.split_whitespace();
             Some(json.into_iter().chain([command, "page.fxir"]).chain(args).collect())

@@ -26,6 +26,7 @@ SCRIPTS = [
     ("control_flow.py",),
     ("core_forms.py",),
     ("departures.py",),
+    ("generation.py",),
     ("half_precision.py",),
     ("modules.py",),
     ("opinfo.py", "--errors", "--dtypes", "f32"),

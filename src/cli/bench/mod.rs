@@ -11,9 +11,7 @@ use crate::cli::limits::parse_threads;
 use crate::cli::model::{ModelArgs, SizeList, parse_sizes};
 use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
-use crate::driver::{
-    BoundInputs, BufferState, LoadedModel, Ready, Request, Stage, Timer, compile, lock_observer, thread_count,
-};
+use crate::driver::{BoundInputs, LoadedModel, Ready, Request, Stage, Timer, compile, lock_observer, thread_count};
 use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
 use serde_json::json;
@@ -99,7 +97,7 @@ impl Subject {
     }
 
     pub(super) fn run(&mut self) -> Result<(), Stop> {
-        self.ready.run(&self.module, &self.bound, &BufferState::new())?;
+        self.ready.run_alone(&self.module, &self.bound)?;
         Ok(())
     }
 }

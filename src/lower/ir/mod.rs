@@ -8,6 +8,7 @@ pub mod access;
 mod scheduled;
 mod special;
 mod text;
+mod unused;
 
 pub use scheduled::{Scheduled, Stored};
 pub use special::{Attend, ScanOp, SpatialWindow, Special};
@@ -17,7 +18,7 @@ use crate::math::contract::Activation;
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
 use crate::scalar::ScalarExpr;
 use crate::tensor::{Tensor, byte_len};
-use crate::types::{DType, TensorType, Val};
+use crate::types::{DType, Mutation, TensorType, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -158,8 +159,8 @@ pub struct Tir {
     pub channels_last: HashMap<ValueId, [bool; 2]>,
     /// Thresholds for splitting and merging kernels.
     pub limits: Limits,
-    /// The number of leading results that are new values of buffers and inputs.
-    pub new_values: usize,
+    /// The buffers and inputs whose new values are the leading results.
+    pub mutations: Vec<Mutation>,
     /// Whether it is a graph that a control-flow call runs, which reads the results and does not return them.
     pub is_called: bool,
     /// The graph node that values are currently created for.
@@ -296,7 +297,7 @@ impl Tir {
         let base_of = |tir: &Tir, v: ValueId| tir.access(v).map_or(v, |a| a.base);
         let new_values: Vec<ValueId> = match &output {
             Val::Tuple(items) => {
-                let leading = items.iter().take(self.new_values).filter_map(Val::as_leaf);
+                let leading = items.iter().take(self.mutations.len()).filter_map(Val::as_leaf);
                 leading.map(|&v| base_of(self, v)).collect()
             }
             _ => vec![],
@@ -305,7 +306,7 @@ impl Tir {
         // A result that is returned twice is one tensor.
         let mut copies = HashMap::new();
         let copied = output.try_map(&mut |&v| {
-            let is_new_value = leaves < self.new_values;
+            let is_new_value = leaves < self.mutations.len();
             leaves += 1;
             let is_taken = !is_new_value && new_values.contains(&base_of(self, v));
             if !is_taken && self.has_own_memory(v) {

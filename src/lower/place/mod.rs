@@ -1,6 +1,9 @@
 //! Assigns intermediate buffers to memory, and chooses how kernels store to it.
 
+mod in_place;
 mod memory;
+
+pub(in crate::lower) use in_place::update_in_place;
 
 use crate::kernel::{BufferRole, LARGE};
 use crate::program::{BufferPlace, Program, Step};

@@ -5,6 +5,7 @@
 //! ([`pairs`]), and f16 is computed in f32. f64 uses plain loops ([`plain`]).
 
 mod blocks;
+mod heads;
 mod pairs;
 mod plain;
 mod row;
@@ -19,6 +20,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 pub(super) use row::exp;
+use std::ops::Range;
 
 /// Plans an attention for the instruction sets of `kernels`, which the machine must support.
 pub(super) fn plan(kernels: PairKernels, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
@@ -48,6 +50,28 @@ impl Attention {
     /// The maximum number of keys visible to query `row`.
     fn visible_keys(&self, row: usize) -> usize {
         if self.causal { self.keys.min(row + 1) } else { self.keys }
+    }
+
+    /// The number of keys that are read for the queries `rows`: those visible to the last one, without the keys after the last one
+    /// that the mask shows to any of them, if these need not be read.
+    ///
+    /// # Safety
+    /// The mask, which starts at the head's first query, has these rows.
+    unsafe fn keys_to_read(&self, mask: &Option<(AttentionMask, *const u8)>, rows: Range<usize>) -> usize {
+        let visible = self.visible_keys(rows.end - 1);
+        let Some((m, data)) = mask.filter(|(m, _)| self.skips_hidden && m.dtype == DType::B8) else {
+            return visible;
+        };
+        // SAFETY: guaranteed by the caller.
+        let is_shown = |row: usize, key: usize| unsafe { *data.add(row * m.strides[2] + key * m.strides[3]) != 0 };
+        let mut shown = 0;
+        for row in rows {
+            shown = (shown..visible)
+                .rev()
+                .find(|&key| is_shown(row, key))
+                .map_or(shown, |key| key + 1);
+        }
+        shown
     }
 
     /// The result of a row whose keys are all masked.
@@ -117,9 +141,9 @@ impl AttentionPlan for HalfAttention {
         let to = SharedPtr(args.out);
         pool.run(d.batch * d.heads, |i| {
             for row in 0..d.queries {
-                let at = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];
+                let offset = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];
                 // SAFETY: the row lies in the result, and belongs to this chunk.
-                unsafe { narrow_row(dtype, &out[at..at + d.value_size], to.get().add(2 * at)) };
+                unsafe { narrow_row(dtype, &out[offset..offset + d.value_size], to.get().add(2 * offset)) };
             }
         });
     }

@@ -62,6 +62,7 @@ fn case() -> impl Strategy<Value = Case> {
                     safe: true,
                     causal,
                     scale: 1.0 / (e as f64).sqrt(),
+                    skips_hidden: seed % 2 == 0,
                 };
                 Case {
                     desc,
@@ -219,6 +220,16 @@ fn no_keys_and_masked_rows_give_zeros_and_nan_stays() {
         let got = got.as_slice::<f32>();
         assert_eq!((got[0], got[1], got[3]), (1.0, 0.0, 1.0));
         assert!(got[2].is_nan());
+        // Keys after the last visible one are not read.
+        let prefix = Tensor::from_fn(DType::B8, &[6, 6], |i| Scalar::Bool(i % 6 < 2 && i / 6 != 1));
+        let unused = Tensor::from_slice::<f32>(&[1, 1, 6, 1], &[1.0, 1.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);
+        let cache = Attention {
+            skips_hidden: true,
+            ..masked.clone()
+        };
+        let got = run(&c, &cache, isa, &pool, [&q, &unused, &unused], [None, Some(&prefix)]);
+        let got = got.as_slice::<f32>();
+        assert_eq!((got[0], got[1], got[3]), (1.0, 0.0, 1.0));
         let plain = Attention { safe: false, ..masked };
         let got = run(&c, &plain, isa, &pool, [&q, &one, &one], [None, Some(&mask)]);
         let got = got.as_slice::<f32>();

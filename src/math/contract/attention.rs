@@ -57,6 +57,9 @@ pub struct Attention {
     pub causal: bool,
     /// The factor of the scores. torch's default is `1 / sqrt(E)`.
     pub scale: f64,
+    /// Whether keys and values after the last key that a b8 mask shows are not read. They are the unused part of a cache: finite, so
+    /// that reading them would add zeros.
+    pub skips_hidden: bool,
 }
 
 impl Attention {
@@ -81,6 +84,7 @@ impl Attention {
             safe: true,
             causal: false,
             scale: 1.0 / (size as f64).sqrt(),
+            skips_hidden: false,
         }
     }
 

@@ -2,8 +2,8 @@
 //! leaves them.
 //!
 //! The patterns are in `rules/recognise.fxir`: a rule for attention, with its alternatives, one for the masks of
-//! windows side by side, two for the forms of attention that torch has, three for softmax and its logarithm, and two
-//! for consecutive `index_select` calls at constant positions. What torch has no op for (scores with a bias and a mask,
+//! windows side by side, two for the forms of attention that torch has, three for heads of keys and values that several
+//! query heads share, three for softmax and its logarithm, and two for consecutive `index_select` calls at constant positions. What torch has no op for (scores with a bias and a mask,
 //! and NaN in rows that are masked throughout) becomes `biased_attention`.
 //!
 //! Unrolled recurrent layers are found in Rust, by the pass `recurrent`: they are chains with as many steps as the

@@ -211,3 +211,34 @@ fn softmax_is_found() {
     let other = rest.replace("sum(%e, -1", "sum(%e, 0");
     assert_eq!(written(&[amax, &other, share].join("\n"), "f32").len(), 5);
 }
+
+/// Attention of four heads over two heads of keys and values, which are repeated along a new dim `dim`.
+fn repeated_heads(dim: usize, attention: &str) -> String {
+    format!(
+        "graph g {{
+            %q : f32[1, 4, 3, 8] = placeholder q
+            %k : f32[1, 2, 6, 8] = placeholder k
+            %v : f32[1, 2, 6, 8] = placeholder v
+            %m : f32[1, 1, 3, 6] = placeholder m
+            %k5 = call_function unsqueeze(%k, {dim})
+            %ke = call_function expand(%k5, [1, 2, 2, 6, 8])
+            %keys = call_function reshape(%ke, [1, 4, 6, 8])
+            %v5 = call_function unsqueeze(%v, {dim})
+            %ve = call_function expand(%v5, [1, 2, 2, 6, 8])
+            %values = call_function view(%ve, [1, 4, 6, 8])
+            %y = call_function scaled_dot_product_attention(%q, %keys, %values, {attention})
+            output %y
+        }}"
+    )
+}
+
+#[test]
+fn heads_that_are_repeated_are_shared() {
+    for attention in ["%m, scale=0.25", "scale=0.25", "is_causal=True, scale=0.25"] {
+        let found = targets(&repeated_heads(2, attention));
+        assert_eq!(found, ["scaled_dot_product_attention"], "{attention}");
+        // Repeated as a whole, the heads are in another order.
+        let found = targets(&repeated_heads(1, attention));
+        assert!(found.len() > 1, "{attention}: {found:?}");
+    }
+}

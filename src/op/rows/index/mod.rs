@@ -21,7 +21,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, cells_of_mut, contiguous_strides};
+use crate::tensor::{SavedBytes, Tensor, ViewMut, cells_of_mut, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -59,6 +59,7 @@ fn by_tensors() -> Vec<Op> {
             Meaning::Fill(index_put),
         )
         .order(MemoryOrder::First)
+        .overwrites(overwrite_places)
         .doc("a copy with x[i, j, …] = values, or += values")
         .index_limits(&[("indices", IndexLimit::DimByDim("self"))])
         .spelled("aten.@ aten._unsafe_index_put.default aten.@.hacked_twin torch.@ Tensor.@")
@@ -261,7 +262,25 @@ fn index_put(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
     let accumulate = c.bool("accumulate")?;
     let values = spread(values, &places.shape, &strides);
     copy_all(x, &mut outs[0], pool);
-    let (dtype, dst) = (x.dtype(), outs[0].bytes_mut());
+    put_values(&places, &values, accumulate, outs[0].bytes_mut());
+    Ok(())
+}
+
+fn overwrite_places(c: &Call<Tensor>, x: &mut ViewMut<'_>, saved: &mut SavedBytes) -> OpResult<()> {
+    let values = c.leaf("values")?;
+    let places = Places::of_shape(c, x.shape())?;
+    let strides = value_strides(values, &places.shape, &places)?;
+    let accumulate = c.bool("accumulate")?;
+    let values = spread(values, &places.shape, &strides);
+    let (size, bytes) = (x.dtype().size(), x.bytes_mut());
+    places.for_each_run(|_, p, n| saved.save(bytes, p * size..(p + n) * size));
+    put_values(&places, &values, accumulate, bytes);
+    Ok(())
+}
+
+/// Stores the values at the places, or adds them.
+fn put_values(places: &Places, values: &Tensor, accumulate: bool, dst: &mut [u8]) {
+    let dtype = values.dtype();
     if !accumulate {
         with_size!(dtype.size(), N => {
             let (src, dst) = (values.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
@@ -270,7 +289,7 @@ fn index_put(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
                 _ => dst[p..p + n].copy_from_slice(&src[i..i + n]),
             });
         });
-        return Ok(());
+        return;
     }
     with_cell!(dtype, T => {
         let (src, dst) = (values.as_slice::<T>(), cells_of_mut::<T>(dst));
@@ -280,7 +299,6 @@ fn index_put(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
     }, else places.for_each_run(|i, p, n| {
         (0..n).for_each(|k| Reduce::Sum.update_element(dtype, dst, p + k, values.get(i + k)));
     }));
-    Ok(())
 }
 
 /// `values` with these strides as a tensor of shape `shape`.

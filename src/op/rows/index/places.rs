@@ -31,15 +31,15 @@ struct IndexedDims {
 }
 
 impl IndexedDims {
-    fn from_call(c: &Call<Tensor>, strides: &[usize]) -> OpResult<IndexedDims> {
-        let x = c.leaf("self")?;
-        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", x.rank()));
+    /// The dims of a tensor of this shape.
+    fn from_call(c: &Call<Tensor>, shape: &[usize], strides: &[usize]) -> OpResult<IndexedDims> {
+        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", shape.len()));
         let mut out = IndexedDims::default();
         let mut dim = 0;
         for item in index_items(c)? {
             let tensors = match item {
                 None => {
-                    let n = *x.shape().get(dim).ok_or_else(too_many)?;
+                    let n = *shape.get(dim).ok_or_else(too_many)?;
                     out.rest.push((n, strides[dim]));
                     dim += 1;
                     continue;
@@ -58,10 +58,10 @@ impl IndexedDims {
                 dim += 1;
             }
         }
-        if dim > x.rank() {
+        if dim > shape.len() {
             return Err(too_many());
         }
-        out.rest.extend((dim..x.rank()).map(|d| (x.shape()[d], strides[d])));
+        out.rest.extend((dim..shape.len()).map(|d| (shape[d], strides[d])));
         Ok(out)
     }
 
@@ -92,11 +92,15 @@ fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
 
 impl Places {
     pub(super) fn new(c: &Call<Tensor>) -> OpResult<Places> {
-        let x = c.leaf("self")?;
-        let strides = contiguous_strides(x.shape());
-        let indexed = IndexedDims::from_call(c, &strides)?;
+        Places::of_shape(c, c.leaf("self")?.shape())
+    }
+
+    /// [`Places::new`] for a call without its first operand, which has this shape.
+    pub(super) fn of_shape(c: &Call<Tensor>, indexed_shape: &[usize]) -> OpResult<Places> {
+        let strides = contiguous_strides(indexed_shape);
+        let indexed = IndexedDims::from_call(c, indexed_shape, &strides)?;
         let common = indexed.common_shape()?;
-        let offsets = index_offsets(x, &strides, &indexed.tensors, &common)?;
+        let offsets = index_offsets(indexed_shape, &strides, &indexed.tensors, &common)?;
         let first = insertion_point(&indexed.positions);
         let mut shape: Vec<usize> = indexed.rest.iter().map(|r| r.0).collect();
         shape.splice(first..first, common.iter().copied());
@@ -139,7 +143,12 @@ impl Places {
 }
 
 /// For each element of the broadcast index tensors, the sum of index times stride over the indexed dims.
-fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], common: &[usize]) -> OpResult<Vec<usize>> {
+fn index_offsets(
+    shape: &[usize],
+    strides: &[usize],
+    tensors: &[(usize, Tensor)],
+    common: &[usize],
+) -> OpResult<Vec<usize>> {
     let mut offsets = vec![0usize; common.iter().product()];
     for (d, t) in tensors {
         let lead = common.len() - t.rank();
@@ -152,7 +161,7 @@ fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], com
         let v = t.as_slice::<i64>();
         if t.shape() == common {
             for (o, &i) in offsets.iter_mut().zip(v) {
-                *o += in_bounds(i, x.shape()[*d], *d)? * strides[*d];
+                *o += in_bounds(i, shape[*d], *d)? * strides[*d];
             }
             continue;
         }
@@ -161,7 +170,7 @@ fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], com
             common,
             0,
             &strides_t,
-            &mut |i, p| match in_bounds(v[p], x.shape()[*d], *d) {
+            &mut |i, p| match in_bounds(v[p], shape[*d], *d) {
                 Ok(index) => offsets[i] += index * strides[*d],
                 Err(e) => error = error.take().or(Some(e)),
             },

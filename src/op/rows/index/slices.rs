@@ -9,11 +9,17 @@ use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of_mut, run_wide, with_wide_vectors};
+use crate::tensor::{SavedBytes, Tensor, ViewMut, WideLoop, cells_of_mut, run_wide, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
 
 pub(super) fn rows() -> Vec<Op> {
+    let mut rows = source_rows();
+    rows.push(fill_row());
+    rows
+}
+
+fn source_rows() -> Vec<Op> {
     vec![
         Op::new(
             "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
@@ -28,6 +34,7 @@ pub(super) fn rows() -> Vec<Op> {
             index_source_type,
             Meaning::Fill(index_copy),
         )
+        .overwrites(overwrite_slices)
         .doc("a copy with the slices selected by index along dim replaced by those of source")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -39,20 +46,23 @@ pub(super) fn rows() -> Vec<Op> {
         .doc("slices of source reduced into the slices of self selected by index")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
-        Op::new(
-            "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
-            |c, _| {
-                wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
-                Ok(Val::Leaf(c.leaf("self")?.clone()))
-            },
-            Meaning::Fill(index_fill),
-        )
-        .order(MemoryOrder::First)
-        .doc("a copy with the slices selected by index along dim filled with a number")
-        .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
-        .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
-        .shared_writes(always_shared),
     ]
+}
+
+fn fill_row() -> Op {
+    Op::new(
+        "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
+        |c, _| {
+            wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
+            Ok(Val::Leaf(c.leaf("self")?.clone()))
+        },
+        Meaning::Fill(index_fill),
+    )
+    .order(MemoryOrder::First)
+    .doc("a copy with the slices selected by index along dim filled with a number")
+    .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
+    .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
+    .shared_writes(always_shared)
 }
 
 fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
@@ -75,19 +85,7 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
             sd.scalar_type_name()
         )));
     }
-    if index.len() > 1 {
-        return Err(OpError::shape(format!(
-            "{op}: Index is supposed to be a vector, but got dim: {}",
-            index.len()
-        )));
-    }
-    if source.len() != shape.len() && !source.is_empty() && !shape.is_empty() {
-        return Err(OpError::shape(format!(
-            "{op}: source and self must have the same number of dims, got {} and {}",
-            source.len(),
-            shape.len()
-        )));
-    }
+    check_ranks(&op, [shape.len(), index.len(), source.len()])?;
     let count = index.first().cloned().unwrap_or(Dim::Const(1));
     for (d, (s, n)) in source.iter().zip(shape).enumerate() {
         let want = if d == dim { &count } else { n };
@@ -100,6 +98,18 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
         })?;
     }
     Ok(Val::Leaf(x.clone()))
+}
+
+fn check_ranks(op: &str, [rank, index, source]: [usize; 3]) -> OpResult<()> {
+    if index > 1 {
+        let title = format!("{op}: Index is supposed to be a vector, but got dim: {index}");
+        return Err(OpError::shape(title));
+    }
+    if source != rank && source != 0 && rank != 0 {
+        let title = format!("{op}: source and self must have the same number of dims, got {source} and {rank}");
+        return Err(OpError::shape(title));
+    }
+    Ok(())
 }
 
 fn index_reduce_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
@@ -128,9 +138,18 @@ struct NamedSlices {
 impl NamedSlices {
     /// `check` gives the place that an index names along a dim of a size, or torch's error.
     fn new(c: &Call<Tensor>, message: &str, check: fn(i64, usize, usize) -> OpResult<usize>) -> OpResult<NamedSlices> {
-        let x = c.leaf("self")?;
-        let dim = wrap_dim(c.int("dim")?, x.rank())?;
-        let (outer, n, inner) = sizes_around(x.shape(), dim);
+        NamedSlices::of_shape(c, c.leaf("self")?.shape(), message, check)
+    }
+
+    /// [`NamedSlices::new`] for a call without its first operand, which has this shape.
+    fn of_shape(
+        c: &Call<Tensor>,
+        shape: &[usize],
+        message: &str,
+        check: fn(i64, usize, usize) -> OpResult<usize>,
+    ) -> OpResult<NamedSlices> {
+        let dim = wrap_dim(c.int("dim")?, shape.len())?;
+        let (outer, n, inner) = sizes_around(shape, dim);
         let index = to_i64_indices(c.leaf("index")?, message)?;
         let index = index.as_slice::<i64>().iter();
         Ok(NamedSlices {
@@ -163,14 +182,26 @@ fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
     let (x, source) = (c.leaf("self")?, c.leaf("source")?);
     let slices = NamedSlices::new(c, INDEX_DTYPE, in_range)?;
     copy_all(x, &mut outs[0], pool);
-    let dst = outs[0].bytes_mut();
-    with_size!(x.dtype().size(), N => {
+    copy_slices(&slices, source, outs[0].bytes_mut());
+    Ok(())
+}
+
+fn copy_slices(slices: &NamedSlices, source: &Tensor, dst: &mut [u8]) {
+    with_size!(source.dtype().size(), N => {
         let (src, dst) = (source.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
         match slices.inner {
             1 => slices.for_each(|to, from| dst[to.start] = src[from.start]),
             _ => slices.for_each(|to, from| dst[to].copy_from_slice(&src[from])),
         }
     });
+}
+
+fn overwrite_slices(c: &Call<Tensor>, x: &mut ViewMut<'_>, saved: &mut SavedBytes) -> OpResult<()> {
+    let source = c.leaf("source")?;
+    let slices = NamedSlices::of_shape(c, x.shape(), INDEX_DTYPE, in_range)?;
+    let (size, bytes) = (x.dtype().size(), x.bytes_mut());
+    slices.for_each(|to, _| saved.save(bytes, to.start * size..to.end * size));
+    copy_slices(&slices, source, bytes);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Functions of torchvision and transformers that tracing treats as opaque.
 
 mod detection;
+mod experts;
 mod grid;
 mod grid_axis;
 mod grid_half;
@@ -14,13 +15,13 @@ mod rois;
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
-use crate::tensor::Tensor;
-use crate::types::{DType, Dim, TensorType, Type, Val};
+use crate::op::{Build, Call, Effect, Op, OpBuilder, OpError, OpId, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     [
         parts_of_models(),
+        experts::rows(),
         detection::rows(),
         rois::rows(),
         regions::rows(),
@@ -51,12 +52,6 @@ fn parts_of_models() -> Vec<Op> {
         )
         .doc("the table's rows selected by relative position, as `[1, heads, N, N]` (Swin)")
         .spelled("torchvision.models.swin_transformer._get_relative_position_bias"),
-        Op::new("grouped_mm(Tensor input, Tensor weight, Tensor offs) -> Tensor",
-            grouped_type,
-            Meaning::Routine(grouped_mm),
-        )
-        .doc("each group of rows of input, delimited by offsets, times its matrix")
-        .spelled("transformers.grouped_mm_fallback.default"),
     ]
 }
 
@@ -320,58 +315,4 @@ fn window_scores(b: &mut dyn Build, c: &Call<Traced>, q: &Traced, k: &Traced, wi
     let scale = b.op(OpId::Clamp, [scale.into(), Val::None, Val::Float(100f64.ln())])?;
     let scale = b.exp(&scale)?;
     b.mul(&scores, &scale)
-}
-
-fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
-    let (d, x) = c.shaped("input")?;
-    let (wd, w) = c.shaped("weight")?;
-    let (od, offs) = c.shaped("offs")?;
-    crate::op::rows::matmul::same_dtype(d, wd)?;
-    if !matches!(od, DType::I32 | DType::I64) {
-        return Err(OpError::dtype(format!(
-            "offs must be an integer tensor, got torch.{}",
-            od.torch_name()
-        )));
-    }
-    let ([rows, k], [groups, wk, n], [count]) = (x, w, offs) else {
-        return Err(OpError::shape(format!(
-            "grouped_mm expects ranks 2, 3 and 1, got {}, {} and {}",
-            list_text(x),
-            list_text(w),
-            list_text(offs)
-        )));
-    };
-    s.unify_dims(groups, count, || {
-        format!("offs length {count} must match number of experts {groups}")
-    })?;
-    s.unify_dims(k, wk, || format!("input_dim mismatch: input has {k}, weight has {wk}"))?;
-    Ok(Val::Leaf(TensorType::new(d, vec![rows.clone(), n.clone()])))
-}
-
-fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (x, w, offs) = (c.leaf("input")?, c.leaf("weight")?, c.leaf("offs")?.to(DType::I64));
-    let (rows, k, n) = (x.shape()[0], x.shape()[1], w.shape()[2]);
-    let compute = crate::op::rows::dense::native(x.dtype());
-    let (xs, ws) = (x.to(compute), w.to(compute));
-    let mut out = crate::op::rows::dense::zeros(compute, &[rows, n])?;
-    let mut start = 0usize;
-    for (g, &end) in offs.as_slice::<i64>().iter().enumerate() {
-        let end = usize::try_from(end).ok().filter(|&e| e >= start && e <= rows);
-        let end = end.ok_or_else(|| OpError::value("grouped_mm: offsets must be ascending and within the rows"))?;
-        crate::op::rows::dense::with_number!(x.dtype(), T => {
-            let (a, b) = (&xs.as_slice::<T>()[start * k..end * k], &ws.as_slice::<T>()[g * k * n..(g + 1) * k * n]);
-            accumulate_matmul(a, b, k, n, &mut out.as_mut_slice::<T>()[start * n..end * n]);
-        });
-        start = end;
-    }
-    Ok(Val::Leaf(out.to(x.dtype())))
-}
-
-/// `out += a @ b`, by rows of `b`, so that the inner loop accesses memory sequentially.
-fn accumulate_matmul<T: crate::op::rows::dense::Number>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
-    for (row, out) in a.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
-        for (&x, line) in row.iter().zip(b.chunks_exact(n.max(1))) {
-            out.iter_mut().zip(line).for_each(|(o, &y)| *o = o.add(x.mul(y)));
-        }
-    }
 }

@@ -1,0 +1,120 @@
+//! Writes the new values of buffers over the old ones.
+
+use crate::op;
+use crate::program::{BufferId, BufferOperand, BufferPlace, Contract, Program, RoutineCall, Step};
+use crate::types::{Mutation, Val};
+
+/// Moves a buffer's new value to the memory of the old one, if steps compute it by overwriting some of its elements
+/// ([`Facts::overwrite`](crate::op::Facts)), and nothing reads the old value after that. A step of text generation writes one
+/// row of each cache; copying the caches would take longer than the attention that reads them.
+pub(in crate::lower) fn update_in_place(program: &mut Program) {
+    for i in 0..program.mutations.len() {
+        if let Some((input, versions)) = find_versions(program, i) {
+            for v in versions {
+                program.buffers[v.0].place = BufferPlace::Input(input);
+            }
+        }
+    }
+    renumber_results(program);
+    skip_unused_positions(program);
+}
+
+/// Lets attention over caches that are buffers read only the keys up to the last one that its mask shows. What comes after is the
+/// initial value or what an earlier text left.
+fn skip_unused_positions(program: &mut Program) {
+    let is_buffer = |o: &BufferOperand| match program.buffers[o.buffer.0].place {
+        BufferPlace::Input(n) => program.inputs[n].state.is_some(),
+        _ => false,
+    };
+    for step in &mut program.steps {
+        if let Step::Contract {
+            contract: Contract::Attention(d, operands),
+            ..
+        } = step
+        {
+            d.skips_hidden = operands[1..3].iter().all(is_buffer);
+        }
+    }
+}
+
+/// The input that holds the old value of mutation `i`, and the buffers of its new versions, if all of them can be in its memory.
+fn find_versions(program: &Program, i: usize) -> Option<(usize, Vec<BufferId>)> {
+    let Mutation::Buffer(path) = &program.mutations[i] else {
+        return None;
+    };
+    let results: Vec<BufferId> = program.output.as_ref()?.leaves().into_iter().map(|(b, _)| *b).collect();
+    let is_result = |b: BufferId| results.contains(&b);
+    let mut version = *results.get(i)?;
+    if results.iter().filter(|&&b| b == version).count() > 1 {
+        return None;
+    }
+    let mut versions = vec![];
+    loop {
+        versions.push(version);
+        let old = overwritten_by(program, version)?;
+        if is_result(old) {
+            return None;
+        }
+        match program.buffers[old.0].place {
+            BufferPlace::Input(n) => {
+                let input = &program.inputs[n];
+                return (input.state.is_some() && input.name == *path).then_some((n, versions));
+            }
+            BufferPlace::Arena(_) => version = old,
+            _ => return None,
+        }
+    }
+}
+
+/// The buffer that the step of `new` may overwrite: no other operand of the step and no later step reads it.
+fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
+    let writes = |s: &Step| matches!(s, Step::Routine { outs, .. } if outs[..] == [new]);
+    let writer = program.steps.iter().position(writes)?;
+    let Step::Routine { call, .. } = &program.steps[writer] else {
+        return None;
+    };
+    op::by_name(&call.op)?.facts.overwrite?;
+    let old = whole_operand(program, call)?;
+    let is_old = |b: &BufferId| *b == old;
+    let other_operands = call.args[1..].iter().flat_map(Val::leaves).map(|o| &o.buffer);
+    let is_read_again = other_operands.into_iter().any(|b| is_old(b))
+        || program.steps[writer + 1..]
+            .iter()
+            .any(|s| s.buffers().iter().any(is_old));
+    let same_type = program.buffers[old.0].dtype == program.buffers[new.0].dtype;
+    (same_type && !is_read_again).then_some(old)
+}
+
+/// The buffer of the first argument, if it is the whole buffer in its own order.
+fn whole_operand(program: &Program, call: &RoutineCall) -> Option<BufferId> {
+    let Some(Val::Leaf(BufferOperand {
+        buffer,
+        offset: 0,
+        shape,
+        strides,
+    })) = call.args.first()
+    else {
+        return None;
+    };
+    let row_major = crate::tensor::contiguous_strides(shape);
+    let mut dims = shape.iter().zip(strides).zip(row_major);
+    let is_dense = dims.all(|((&n, &stride), dense)| n == 1 || stride == dense as i64);
+    let is_whole = shape.iter().product::<usize>() == program.buffers[buffer.0].shape.iter().product::<usize>();
+    (is_dense && is_whole).then_some(*buffer)
+}
+
+/// Numbers the results that are still allocated for each run.
+fn renumber_results(program: &mut Program) {
+    let mut kept = 0;
+    for n in 0..program.outputs {
+        let mut is_used = false;
+        for b in &mut program.buffers {
+            if matches!(b.place, BufferPlace::Output(m) if m == n) {
+                b.place = BufferPlace::Output(kept);
+                is_used = true;
+            }
+        }
+        kept += usize::from(is_used);
+    }
+    program.outputs = kept;
+}
