@@ -123,7 +123,7 @@ fn a_text_ends_at_a_stop_token_and_at_the_end_of_the_cache() -> Result<(), Error
     assert_eq!(generate(&stateless(), &[3, 1, 4], &until_stop)?, text[..4]);
     // The last token need not be in the cache.
     assert_eq!(generate(&static_cache("N"), &[3, 1, 4], &first_tokens(12))?, text[..6]);
-    assert_eq!(generate(&stateless(), &[3], &first_tokens(0))?, []);
+    assert!(generate(&stateless(), &[3], &first_tokens(0))?.is_empty());
     Ok(())
 }
 
