@@ -55,10 +55,12 @@ graph main {{
 fn static_cache(length: &str) -> String {
     let tokens = if length == "N" { "dim N in 1..7\n" } else { "" };
     format!(
-        "{tokens}
+        "const cache : f32[1, 1, 8, 1] = [[[[0], [0], [0], [0], [0], [0], [0], [0]]]]
+{tokens}
 graph main {{
     %input_ids : i64[1, {length}] = placeholder input_ids
     %cache_position : i64[{length}] = placeholder cache_position
+    %cache = get_attr cache
     %cache = get_attr cache
     %x = call_method float(%input_ids)
     %rows = call_method view(%x, 1, 1, -1, 1)
@@ -73,8 +75,7 @@ graph main {{
     %flat = call_method view(%product, 1, -1)
     %sum = call_method long(%flat){SCORES}
     output (%scores,)
-}}
-buffer cache : f32[1, 1, 8, 1] = zeros"
+}}"
     )
 }
 
