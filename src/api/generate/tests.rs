@@ -61,7 +61,6 @@ graph main {{
     %input_ids : i64[1, {length}] = placeholder input_ids
     %cache_position : i64[{length}] = placeholder cache_position
     %cache = get_attr cache
-    %cache = get_attr cache
     %x = call_method float(%input_ids)
     %rows = call_method view(%x, 1, 1, -1, 1)
     %new = call_method index_copy_(%cache, 2, %cache_position, %rows)
