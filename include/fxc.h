@@ -288,8 +288,8 @@ enum fxc_status fxc_model_open(const char *path,
                                struct fxc_model **out);
 
 /*
- Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
- `fxc_options_set_cache` apply, and `fxc_options_allow_path`.
+ Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code`, `fxc_options_set_cache`,
+ `fxc_options_allow_path` and the limits apply.
 
  # Safety
  `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
@@ -319,7 +319,8 @@ enum fxc_status fxc_model_save_compiled(const struct fxc_model *model,
 enum fxc_status fxc_model_from_text(const char *text, size_t len, struct fxc_model **out);
 
 /*
- Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` applies.
+ Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` and the limits
+ apply.
 
  # Safety
  `text` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for
@@ -329,6 +330,18 @@ enum fxc_status fxc_model_from_text_with(const char *text,
                                          size_t len,
                                          const struct fxc_options *options,
                                          struct fxc_model **out);
+
+/*
+ Reads a model from the content of a file: a .pt2 archive, FXIR, or a graph printed by torch. The bytes are only needed during the call.
+ Compiled models are only read from files. Of the options, `fxc_options_allow_path` and the limits apply.
+
+ # Safety
+ `bytes` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for writing.
+ */
+enum fxc_status fxc_model_from_bytes(const uint8_t *bytes,
+                                     size_t len,
+                                     const struct fxc_options *options,
+                                     struct fxc_model **out);
 
 /*
  The number of inputs of the model.
@@ -401,6 +414,45 @@ enum fxc_status fxc_options_set_threads(struct fxc_options *options, size_t thre
  */
 enum fxc_status fxc_options_set_exact(struct fxc_options *options,
                                       bool exact);
+
+/*
+ Sets what f32 products and convolutions multiply: "f32", the default, or "bf16" for operands that are rounded, with f32 sums.
+
+ # Safety
+ `options` are options that no other thread uses during the call; `name` is a NUL-terminated text.
+ */
+enum fxc_status fxc_options_set_precision(struct fxc_options *options,
+                                          const char *name);
+
+/*
+ Sets the memory that fxc may hold in this process while it reads, compiles or calls the model, in bytes. Work that needs more fails
+ with E0509. The default is what the machine has available.
+
+ # Safety
+ `options` are options that no other thread uses during the call.
+ */
+enum fxc_status fxc_options_set_max_memory(struct fxc_options *options,
+                                           size_t bytes);
+
+/*
+ Sets the number of nodes that the model's graphs may have after inlining, with the items of nested values; 1000000 by default. A larger
+ model fails with E0114.
+
+ # Safety
+ `options` are options that no other thread uses during the call.
+ */
+enum fxc_status fxc_options_set_max_nodes(struct fxc_options *options,
+                                          size_t nodes);
+
+/*
+ Sets the seconds that reading, compiling or a call may take; any number by default. The time is checked between passes, nodes and
+ steps: work that takes longer fails with E0513 at the next of them.
+
+ # Safety
+ `options` are options that no other thread uses during the call.
+ */
+enum fxc_status fxc_options_set_max_time(struct fxc_options *options,
+                                         double seconds);
 
 /*
  Sets a symbolic size. Calls with another size fail.

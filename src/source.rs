@@ -49,6 +49,7 @@ impl Span {
 
 /// One source file: its name as the user wrote it, and its text.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Source {
     /// The path as given, `<stdin>`, or a made-up name for text without a file.
     pub name: String,

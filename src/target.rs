@@ -7,6 +7,7 @@
 //! Sets are only partially ordered: a processor may have AVX-512 VNNI without AVX-512 BF16, or the reverse. Therefore
 //! code checks for the features that it needs, never for a minimum level.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -241,16 +242,14 @@ impl Target {
 
     /// Adds a feature.
     pub fn with(self, feature: Feature) -> Target {
-        Target {
-            features: self.features | 1 << feature as u8,
-        }
+        let features = self.features | 1 << feature as u8;
+        Target { features }
     }
 
     /// Removes a feature.
     pub fn without(self, feature: Feature) -> Target {
-        Target {
-            features: self.features & !(1 << feature as u8),
-        }
+        let features = self.features & !(1 << feature as u8);
+        Target { features }
     }
 
     /// Whether it has the feature.
@@ -274,20 +273,48 @@ impl Target {
 
     /// The instruction set of the hand-written kernels to use.
     pub fn isa(self) -> Isa {
-        let all = Isa::BY_PREFERENCE.into_iter();
-        all.into_iter()
-            .find(|isa| self.has_all(isa.needed_features()))
-            .unwrap_or(Isa::Portable)
+        let mut all = Isa::BY_PREFERENCE.into_iter();
+        let found = all.find(|isa| self.has_all(isa.needed_features()));
+        found.unwrap_or(Isa::Portable)
     }
-}
 
-impl Target {
+    /// The features that both have.
+    fn common_features(self, other: Target) -> Target {
+        let features = self.features & other.features;
+        Target { features }
+    }
+
     /// The instructions for products of bf16 to use.
     pub fn pair_unit(self) -> PairUnit {
         let mut all = PairUnit::BY_PREFERENCE.into_iter();
         let found = all.find(|u| self.isa() == Isa::Avx512 && self.has_all(u.needed_features()));
         found.unwrap_or(PairUnit::Widening)
     }
+}
+
+thread_local! {
+    /// The target of the work on this thread; `None` for the machine.
+    static OF_THREAD: Cell<Option<Target>> = const { Cell::new(None) };
+}
+
+/// Runs `work` for a target: the plain loops of this thread, and of the jobs that it starts, use only the target's features.
+/// Functions of tensors have no parameter for it, because they serve readers and the interpreter too.
+pub(crate) fn with_target<R>(target: Target, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Target>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            OF_THREAD.set(self.0);
+        }
+    }
+    // Features that the machine lacks are left out, so that callers of `thread_target` may use all that it returns.
+    let target = target.common_features(Target::native());
+    let _restore = Restore(OF_THREAD.replace(Some(target)));
+    work()
+}
+
+/// The target of the work on this thread. The machine has all of its features.
+pub(crate) fn thread_target() -> Target {
+    OF_THREAD.get().unwrap_or_else(Target::native)
 }
 
 /// The feature that `text` begins with. Names contain dashes themselves.
@@ -299,10 +326,8 @@ fn leading_feature(text: &str) -> Option<Feature> {
 
 fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
-    format!(
-        "`{word}` is not a feature; `+` and `-` after the target accept {}",
-        names.join(", ")
-    )
+    let names = names.join(", ");
+    format!("`{word}` is not a feature; `+` and `-` after the target accept {names}")
 }
 
 #[cfg(test)]
@@ -352,6 +377,19 @@ mod tests {
         assert!(Target::parse("native+avx9").unwrap_err().contains("`avx9`"));
         assert!(Target::parse("native+").unwrap_err().contains("avx2"));
         assert!(Target::parse("native!é").is_err());
+    }
+
+    #[test]
+    fn a_thread_has_the_target_of_its_work() {
+        let outside = thread_target();
+        let inside = with_target(Target::default(), || {
+            (thread_target(), with_target(outside, thread_target))
+        });
+        assert_eq!(inside, (Target::default(), outside));
+        assert_eq!((outside, thread_target()), (Target::native(), Target::native()));
+        // The loops of a target that the machine cannot run use what it has.
+        let all = Feature::ALL.iter().copied().fold(Target::default(), Target::with);
+        assert_eq!(with_target(all, thread_target), Target::native());
     }
 
     #[test]

@@ -114,8 +114,8 @@ pub unsafe extern "C" fn fxc_model_open(path: *const c_char, out: *mut *mut fxc_
     })
 }
 
-/// Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code` and
-/// `fxc_options_set_cache` apply, and `fxc_options_allow_path`.
+/// Reads a model from a file as `fxc_model_open` does. Of the options, `fxc_options_set_allow_code`, `fxc_options_set_cache`,
+/// `fxc_options_allow_path` and the limits apply.
 ///
 /// # Safety
 /// `path` is a NUL-terminated text; `options` is NULL for the default options, or options; `out` is valid for
@@ -169,7 +169,8 @@ pub unsafe extern "C" fn fxc_model_from_text(text: *const c_char, len: usize, ou
     })
 }
 
-/// Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` applies.
+/// Reads a model from a text as `fxc_model_from_text` does. Of the options, `fxc_options_allow_path` and the limits
+/// apply.
 ///
 /// # Safety
 /// `text` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for
@@ -192,6 +193,26 @@ pub unsafe extern "C" fn fxc_model_from_text_with(
         let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("the text is not UTF-8".into()))?;
         // SAFETY: guaranteed by the caller.
         unsafe { give(out, Model::from_text_with(text, &options)?.into()) }
+    })
+}
+
+/// Reads a model from the content of a file: a .pt2 archive, FXIR, or a graph printed by torch. The bytes are only needed during the call.
+/// Compiled models are only read from files. Of the options, `fxc_options_allow_path` and the limits apply.
+///
+/// # Safety
+/// `bytes` points to `len` bytes; `options` is NULL for the default options, or options; `out` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_model_from_bytes(
+    bytes: *const u8,
+    len: usize,
+    options: *const fxc_options,
+    out: *mut *mut fxc_model,
+) -> fxc_status {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let (bytes, options) = unsafe { (borrow_slice(bytes, len, "the bytes")?, options_or_default(options)) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { give(out, Model::from_bytes_with(bytes, &options)?.into()) }
     })
 }
 

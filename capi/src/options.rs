@@ -1,9 +1,10 @@
 //! Compile options, and cancel tokens.
 
 use crate::status::{Failure, borrow, borrow_mut, borrow_slice, borrow_text, free, fxc_status, guard, guard_value};
-use fxc_rust::{CancelToken, Options, Target};
+use fxc_rust::{CancelToken, Options, Precision, Target};
 use std::borrow::Cow;
 use std::ffi::c_char;
+use std::time::Duration;
 
 /// Compile options.
 pub struct fxc_options(pub(crate) Options);
@@ -60,6 +61,60 @@ pub unsafe extern "C" fn fxc_options_set_threads(options: *mut fxc_options, thre
 pub unsafe extern "C" fn fxc_options_set_exact(options: *mut fxc_options, exact: bool) -> fxc_status {
     // SAFETY: guaranteed by the caller.
     unsafe { change(options, |o| o.exact(exact)) }
+}
+
+/// Sets what f32 products and convolutions multiply: "f32", the default, or "bf16" for operands that are rounded, with f32 sums.
+///
+/// # Safety
+/// `options` are options that no other thread uses during the call; `name` is a NUL-terminated text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_options_set_precision(options: *mut fxc_options, name: *const c_char) -> fxc_status {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let (options, name) = unsafe { (borrow_mut(options, "the options")?, borrow_text(name, "the precision")?) };
+        let precision = Precision::parse(name).map_err(Failure::Argument)?;
+        options.0 = std::mem::take(&mut options.0).precision(precision);
+        Ok(())
+    })
+}
+
+/// Sets the memory that fxc may hold in this process while it reads, compiles or calls the model, in bytes. Work that needs more fails
+/// with E0509. The default is what the machine has available.
+///
+/// # Safety
+/// `options` are options that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_options_set_max_memory(options: *mut fxc_options, bytes: usize) -> fxc_status {
+    // SAFETY: guaranteed by the caller.
+    unsafe { change(options, |o| o.max_memory(bytes)) }
+}
+
+/// Sets the number of nodes that the model's graphs may have after inlining, with the items of nested values; 1000000 by default. A larger
+/// model fails with E0114.
+///
+/// # Safety
+/// `options` are options that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_options_set_max_nodes(options: *mut fxc_options, nodes: usize) -> fxc_status {
+    // SAFETY: guaranteed by the caller.
+    unsafe { change(options, |o| o.max_nodes(nodes)) }
+}
+
+/// Sets the seconds that reading, compiling or a call may take; any number by default. The time is checked between passes, nodes and
+/// steps: work that takes longer fails with E0513 at the next of them.
+///
+/// # Safety
+/// `options` are options that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fxc_options_set_max_time(options: *mut fxc_options, seconds: f64) -> fxc_status {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let options = unsafe { borrow_mut(options, "the options") }?;
+        let time = Duration::try_from_secs_f64(seconds);
+        let time = time.map_err(|_| Failure::Argument(format!("{seconds} is not a number of seconds")))?;
+        options.0 = std::mem::take(&mut options.0).max_time(time);
+        Ok(())
+    })
 }
 
 /// Sets a symbolic size. Calls with another size fail.

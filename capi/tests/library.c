@@ -170,12 +170,40 @@ static void make_mistakes(void) {
     fxc_options_free(NULL), fxc_cancel_token_free(NULL);
 }
 
+static void exceed_limits(void) {
+    static const char LARGE[] = "graph main { %x : f32[N] = placeholder x  %y = call_function torch.outer(%x, %x)  output %y }";
+    fxc_options *few = fxc_options_new(), *small = fxc_options_new(), *late = fxc_options_new();
+    EXPECT(fxc_options_set_max_nodes(few, 1) == FXC_OK && fxc_options_set_max_memory(small, 1 << 30) == FXC_OK);
+    EXPECT(fxc_options_set_max_time(late, 0) == FXC_OK && fxc_options_set_max_time(late, -1) == FXC_INVALID_ARGUMENT);
+    fxc_model *model = NULL;
+    EXPECT(fxc_model_from_text_with(LARGE, strlen(LARGE), few, &model) == FXC_ERROR);
+    EXPECT(strcmp(fxc_last_error_code(), "E0114") == 0);
+    EXPECT(fxc_model_from_bytes((const uint8_t *)LARGE, strlen(LARGE), few, &model) == FXC_ERROR && model == NULL);
+    EXPECT(fxc_model_from_bytes((const uint8_t *)LARGE, strlen(LARGE), NULL, &model) == FXC_OK);
+    static float x[1 << 15];
+    size_t length = 1 << 15;
+    fxc_tensor in = {.data = x, .dtype = FXC_F32, .rank = 1, .shape = &length};
+    fxc_compiled *compiled = NULL;
+    fxc_outputs *out = NULL;
+    EXPECT(fxc_model_compile(model, small, &compiled) == FXC_OK);
+    EXPECT(fxc_compiled_run(compiled, &in, 1, &out) == FXC_ERROR && strcmp(fxc_last_error_code(), "E0509") == 0);
+    length = 2;
+    EXPECT(fxc_compiled_run(compiled, &in, 1, &out) == FXC_OK);
+    fxc_outputs_free(out), fxc_compiled_free(compiled);
+    compiled = NULL;
+    EXPECT(fxc_model_compile(model, late, &compiled) == FXC_ERROR && strcmp(fxc_last_error_code(), "E0513") == 0);
+    fxc_model_free(model);
+    fxc_options_free(few), fxc_options_free(small), fxc_options_free(late);
+}
+
 static void set_options(void) {
     fxc_options *options = fxc_options_new();
     fxc_cancel_token *token = fxc_cancel_token_new();
     EXPECT(fxc_options_set_threads(options, 1) == FXC_OK && fxc_options_set_exact(options, true) == FXC_OK);
     EXPECT(fxc_options_set_dim(options, "N", 1) == FXC_OK && fxc_options_set_cancel(options, token) == FXC_OK);
     EXPECT(fxc_options_set_threads(NULL, 1) == FXC_INVALID_ARGUMENT);
+    EXPECT(fxc_options_set_precision(options, "bf16") == FXC_OK && fxc_options_set_precision(options, "f32") == FXC_OK);
+    EXPECT(fxc_options_set_precision(options, "f8") == FXC_INVALID_ARGUMENT && strstr(fxc_last_error(), "f8") != NULL);
     fxc_compiled *compiled = compile(COUNTER, options);
     fxc_options_free(options);
     size_t shape[2] = {1, 2}, other[2] = {2, 2};
@@ -231,6 +259,7 @@ int main(void) {
     save_and_open();
     make_mistakes();
     set_options();
+    exceed_limits();
     call_from_threads();
     return failures > 0;
 }

@@ -29,7 +29,9 @@ from ._fxc import (
     _after_fork_in_child,
     _flush_cache,
     explain,
+    format,
     get_num_threads,
+    manual_seed,
     set_num_threads,
 )
 from ._graph import Remark, Rewritten, passes, rewrite
@@ -37,6 +39,7 @@ from ._model import Model, check, load, loads
 from ._predictor import Predictor
 from ._profile import Profile, Step
 from ._report import stats
+from ._tools import cache_info, clear_cache, info, ops
 
 __all__ = [
     "CompileError",
@@ -62,13 +65,19 @@ __all__ = [
     "Step",
     "Suggestion",
     "__version__",
+    "cache_info",
     "check",
+    "clear_cache",
     "compile",
     "explain",
     "export",
+    "format",
     "get_num_threads",
+    "info",
     "load",
     "loads",
+    "manual_seed",
+    "ops",
     "passes",
     "rewrite",
     "set_num_threads",

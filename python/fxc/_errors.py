@@ -27,8 +27,12 @@ class Error(Exception):
         return (type(self), (self.report, self.code))
 
 
+#: The codes of work that exceeds a limit of memory, nodes or time.
+LIMITS = ("E0509", "E0114", "E0513")
+
+
 class CompileError(Error):
-    """The model is invalid, or fxc cannot compile it."""
+    """The model is invalid, fxc cannot compile it, or reading, compiling or running it exceeds its limits."""
 
 
 class InputError(Error, ValueError):
@@ -49,6 +53,6 @@ class CompileWarning(UserWarning):
 
 def make(code: str | None, report: str, diagnostics: list[Diagnostic]) -> Error:
     """The exception for a code."""
-    kind = (code or "")[:3]
     classes: dict[str, type[Error]] = {"E05": InputError, "E07": FileError}
-    return classes.get(kind, CompileError)(report, code, diagnostics)
+    kind = CompileError if code in LIMITS else classes.get((code or "")[:3], CompileError)
+    return kind(report, code, diagnostics)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -106,19 +108,43 @@ def compile(
     program = _program(module, args, kwargs, dynamic_shapes, strict)
     options.setdefault("cache", True)
     lazy = bool(options.pop("lazy", False))
-    folder = tempfile.mkdtemp(prefix="fxc-")
+    return _made(_read(program, options), options, lazy)
+
+
+def _read(program: Any, options: dict[str, Any]) -> Model:
+    """The model of an exported program, through an archive in a temporary file: the system can drop the pages of weights that were packed,
+    which it cannot if the archive is in memory. Without room for a file, it is in memory."""
+    try:
+        folder = tempfile.mkdtemp(prefix="fxc-")
+    except OSError:
+        return _read_in_memory(program, options)
     path = os.path.join(folder, "model.pt2")
     try:
+        # Asked before: on a full disk, torch's writer of archives ends the process.
+        if shutil.disk_usage(folder).free < _archive_size(program):
+            return _read_in_memory(program, options)
         _save(program, path)
-        model = Model(path, keep_path=False, **options)
+        return Model(path, keep_path=False, **options)
     finally:
         _discard(folder, path)
-    return _made(model, options, lazy)
 
 
-def _save(program: Any, path: str) -> None:
+def _archive_size(program: Any) -> int:
+    """An estimate of an archive's bytes: its tensors, and some space for the graph."""
     torch = _import_torch()
-    torch.export.save(program, path)
+    values = [*program.state_dict.values(), *program.constants.values()]
+    return sum(t.numel() * t.element_size() for t in values if isinstance(t, torch.Tensor)) + (64 << 20)
+
+
+def _read_in_memory(program: Any, options: dict[str, Any]) -> Model:
+    archive = io.BytesIO()
+    _save(program, archive)
+    return Model(archive.getvalue(), **options)
+
+
+def _save(program: Any, target: str | io.BytesIO) -> None:
+    torch = _import_torch()
+    torch.export.save(program, target)
 
 
 def _discard(folder: str, path: str) -> None:
@@ -129,7 +155,6 @@ def _discard(folder: str, path: str) -> None:
         os.rmdir(folder)
     except PermissionError:
         import atexit
-        import shutil
 
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 

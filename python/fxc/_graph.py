@@ -66,6 +66,7 @@ def rewrite(
     remarks: bool = False,
     budget: int | None = None,
     once: bool = False,
+    verify: bool = False,
 ) -> Rewritten:
     """Applies rewrite rules to a copy of a model until none matches.
 
@@ -74,8 +75,9 @@ def rewrite(
     remarks: whether to report why near matches failed.
     budget: the maximum number of times that a rule fires in one graph.
     once: whether rules match only the original nodes of the model.
+    verify: whether to try the rules on random graphs and values first; one that changes a result is a `CompileError` (E0808).
     """
-    options = {"fast": fast, "remarks": remarks, "budget": budget, "once": once}
+    options = {"fast": fast, "remarks": remarks, "budget": budget, "once": once, "verify": verify}
     made, fired, found = _fxc.rewrite_model(model, os.fspath(rules), _is_path(rules), options)
     return Rewritten(model._copy_of(made), dict(fired), [Remark(*row) for row in found])
 

@@ -64,7 +64,7 @@ class Model(CompiledModel):
     def stage(self, name: str, *args: Any, dims: dict[str, int] | None = None, **kwargs: Any) -> str:
         """The result of a compiler stage, as text.
 
-        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+        name: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
         args, kwargs: arguments of a call, which determine the sizes. Without them, `dims` sets sizes, and the others are small.
         """
         return _fxc.stage_text(self, name, args, kwargs, {**(self._options.get("dims") or {}), **(dims or {})})
@@ -128,6 +128,11 @@ class Model(CompiledModel):
         """
         return _generate.begin(self, ids, max_new_tokens, temperature, top_k, top_p, seed, stop)
 
+    def interpret(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of a call in the interpreter, which computes each operation of the graph separately and does not change the
+        arguments: what compiled code is compared with."""
+        return _fxc.interpret(self, args, kwargs)
+
     def optimize(self) -> Model:
         """A model of the optimised graph."""
         return self._copy_of(_fxc.run_passes(self, None)[0])
@@ -162,13 +167,24 @@ def _made(model: Model, options: dict[str, Any], lazy: bool) -> Model:
     return model
 
 
-def check(source: str | os.PathLike[str], *, text: bool = False, lints: bool = False) -> list[Diagnostic]:
+def check(
+    source: str | os.PathLike[str],
+    *,
+    text: bool = False,
+    lints: bool = False,
+    allow_paths: Sequence[str | os.PathLike[str]] | None = None,
+    max_memory: int | str | None = None,
+    max_nodes: int | None = None,
+    max_time: float | None = None,
+) -> list[Diagnostic]:
     """Checks a model or a rules file without compiling it, and returns all diagnostics.
 
     text: whether `source` is the text itself instead of a path.
     lints: whether to report unused nodes of traced graphs too.
+    allow_paths, max_memory, max_nodes, max_time: as for `load`. Exceeding a limit is a diagnostic.
     """
-    return _fxc.check(os.fspath(source), text=text, lints=lints)
+    limits: dict[str, Any] = {"max_memory": max_memory, "max_nodes": max_nodes, "max_time": max_time}
+    return _fxc.check(os.fspath(source), text=text, lints=lints, allow_paths=allow_paths, **limits)
 
 
 def from_graph(graph: Graph, *, lazy: bool = False, **options: Any) -> Model:
@@ -188,7 +204,13 @@ def load(
     targets: list[str] | None = None,
     cache: bool = True,
     allow_code: bool = True,
+    fallback: bool = True,
+    weights: str | os.PathLike[str] | None = None,
+    skip_passes: Sequence[str] = (),
     allow_paths: Sequence[str | os.PathLike[str]] | None = None,
+    max_memory: int | str | None = None,
+    max_nodes: int | None = None,
+    max_time: float | None = None,
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model: a torch.export archive (`.pt2`), FXIR, or a graph printed by torch.
@@ -201,12 +223,20 @@ def load(
     at: sizes to compile for before the first call, by name: `{"N": [1, 8]}`. Names of one size are separated by commas.
     targets: processors to compile for (`["x86-64-v3", "x86-64-v4"]`): `save` writes code for each. By default the machine's.
     allow_code: whether to accept compiled models (`.fxc`), which are programs. Use False for paths that others choose.
+    fallback: whether a compiled model without code for the inputs or the machine is compiled again; else that is an error (E0604).
+    weights: a `.safetensors` file to read the weights from, instead of those that the model names or contains.
+    skip_passes: names of passes that do not run.
     allow_paths: folders, besides that of `path`, in which a weights file may be that the text of a model names (E0410).
     cache: keeps the code in the user's cache and takes it from there (docs/artifacts.md); the environment's FXC_CACHE=off turns it off.
+    max_memory: the memory that fxc may hold in this process while it reads, compiles or calls the model: bytes, or a text such as "2GiB".
+    max_nodes: the nodes that the model's graphs may have after inlining, with the items of nested values; by default a million.
+    max_time: the seconds that reading, compiling or a call may take. Beyond a limit, work ends with a CompileError.
     lazy: compiles in the first call, for graphs that are edited first.
     """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "precision": precision, "fast_math": fast_math, "dims": dims}
     options |= {"at": at, "targets": targets, "cache": cache, "allow_code": allow_code, "allow_paths": allow_paths}
+    options |= {"fallback": fallback, "weights": None if weights is None else os.fspath(weights), "skip_passes": list(skip_passes)}
+    options |= {"max_memory": max_memory, "max_nodes": max_nodes, "max_time": max_time}
     return _made(Model(os.fspath(path), **options), options, lazy)
 
 
@@ -222,7 +252,12 @@ def loads(
     precision: str = "f32",
     fast_math: bool = False,
     dims: dict[str, int] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    skip_passes: Sequence[str] = (),
     allow_paths: Sequence[str | os.PathLike[str]] | None = None,
+    max_memory: int | str | None = None,
+    max_nodes: int | None = None,
+    max_time: float | None = None,
     lazy: bool = False,
 ) -> Model:
     """Reads and compiles a model from a text (FXIR, or a graph printed by torch) or from the content of a file, such as an archive from a
@@ -231,5 +266,6 @@ def loads(
     allow_paths: folders, besides the working directory, in which a weights file may be that the text names (E0410).
     """
     options: dict[str, Any] = {"threads": threads, "exact": exact, "precision": precision, "fast_math": fast_math, "dims": dims}
-    options |= {"allow_paths": allow_paths}
+    options |= {"weights": None if weights is None else os.fspath(weights), "skip_passes": list(skip_passes), "allow_paths": allow_paths}
+    options |= {"max_memory": max_memory, "max_nodes": max_nodes, "max_time": max_time}
     return _made(Model(content, text=isinstance(content, str), **options), options, lazy)

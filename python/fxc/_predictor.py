@@ -65,8 +65,11 @@ class Predictor:
         keep: Sequence[str] | bool = (),
         threads: int | None = None,
         exact: bool = False,
+        precision: str = "f32",
         fast_math: bool = False,
         dims: Mapping[str, int] | None = None,
+        max_memory: int | str | None = None,
+        max_time: float | None = None,
         trial: bool = True,
     ) -> None:
         """
@@ -76,7 +79,8 @@ class Predictor:
         outputs: the names of the results' columns, in order; by default a dict's keys, `output`, or `output_0`, `output_1`, ….
         keep: columns of a batch to copy to the result, or True for all.
         threads: the number of threads for a call; by default `OMP_NUM_THREADS`, else the number of processors available to the process.
-        exact, fast_math, dims: as for `fxc.load`. `dims` does not fix the number of rows.
+        exact, precision, fast_math, dims: as for `fxc.load`. `dims` does not fix the number of rows.
+        max_memory, max_time: as for `fxc.load`; a batch beyond them is a `CompileError`.
         trial: whether the constructor runs the model once if its sizes are known.
         """
         if batch_dim < 0:
@@ -86,7 +90,8 @@ class Predictor:
         self._outputs = [outputs] if isinstance(outputs, str) else list(outputs) if outputs is not None else None
         self._keep = keep if isinstance(keep, bool) else [keep] if isinstance(keep, str) else list(keep)
         self._mapping = dict(inputs or {})
-        self._options: dict[str, Any] = {"threads": threads, "exact": exact, "fast_math": fast_math, "dims": dict(dims or {}) or None}
+        self._options: dict[str, Any] = {"threads": threads, "exact": exact, "precision": precision, "fast_math": fast_math}
+        self._options |= {"dims": dict(dims or {}) or None, "max_memory": max_memory, "max_time": max_time}
         self._model = load(self._path, **self._options)
         self._inputs = _inputs(self._model, self._mapping)
         for given in self._inputs:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from . import _fx_text, _partition, _report
-from ._errors import CompileError, InputError
+from ._errors import LIMITS, CompileError, InputError
 from ._fx_text import Node, is_size
 from ._fxc import Part as CompiledPart
 from ._partition import Part, Plan
@@ -315,7 +315,9 @@ class _Guarded:
                 try:
                     return self.call(args)
                 except CompileError as e:
-                    self._fail(e)
+                    # Memory may be available in the next call.
+                    if e.code not in LIMITS:
+                        self._fail(e)
                 except OverflowError:
                     pass  # a negative int, which the part takes for a size: this call runs in torch
                 except InputError as e:

@@ -3,9 +3,10 @@
 use crate::args::Library;
 use crate::array::Array;
 use crate::errors;
-use crate::model::{CompiledModel, ModelState, Settings};
+use crate::model::{CompiledModel, ModelState};
 use crate::process::{detached, interruptible};
-use crate::results::Maker;
+use crate::results::{Maker, ResultMemory};
+use crate::settings::Settings;
 use crate::torch::{self, Torch};
 use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Model, Tensor, View};
@@ -110,16 +111,13 @@ impl Part {
             return Err(PyRuntimeError::new_err("a part of a graph must return a tuple"));
         };
         let mut values = values.into_iter();
+        let mut memory = ResultMemory::default();
         let list = PyList::empty(py);
         for spec in &self.results {
             let item = match spec {
                 ResultSpec::Given(i) => args.get_item(*i)?,
                 ResultSpec::Computed(order) => match (values.next(), order) {
-                    (Some(Val::Leaf(mut t)), order) => {
-                        // The caller may write to the tensor, so copy shared memory.
-                        t.bytes_mut();
-                        torch.make_ordered(py, t, order.as_deref())?
-                    }
+                    (Some(Val::Leaf(t)), order) => torch.make_ordered(py, memory.separate(t), order.as_deref())?,
                     (Some(other), _) => Maker::new(py, Library::Torch)?.scalar(other)?,
                     (None, _) => return Err(PyRuntimeError::new_err("a part of a graph returns too few results")),
                 },

@@ -1,16 +1,19 @@
-//! Finds the cause of a wrong result: a node that compiled code computes differently, or a pass that changes a result.
+//! Finds the cause of a wrong result: a node that compiled code computes differently, or a pass that changes a result. Runs the
+//! interpreter.
 
+use crate::args::Signature;
 use crate::model::CompiledModel;
-use crate::process::detached;
+use crate::results::Maker;
 use crate::show::Subject;
+use fxc::Tensor;
 use fxc::internals::driver::bisect::{BisectOutcome, Blame, find_bad_node, find_bad_pass};
 use fxc::internals::driver::compare::Tolerance;
-use fxc::internals::driver::{Reported, Staged};
+use fxc::internals::driver::run::user_result;
+use fxc::internals::driver::{self, Staged};
 use fxc::pass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::collections::BTreeMap;
 
 /// The pass or node, the result or the node's target, the numbers of elements that differ and of all, the largest difference, and why
 /// the values cannot be compared.
@@ -36,14 +39,9 @@ pub(crate) fn bisect<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<BlameRow>> {
-    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
-    if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("pass the arguments of a call to bisect"));
-    }
-    match detached(py, || find(&mut subject, &search))? {
-        Ok(blame) => Ok(blame.map(row)),
-        Err(Reported) => Err(subject.failed(py)),
-    }
+    let mut subject = Subject::of_call(&model.state, args, kwargs, "bisect")?;
+    let blame = subject.run(py, |subject| find(subject, &search))?;
+    Ok(blame.map(row))
 }
 
 fn find(subject: &mut Subject, search: &Search) -> Staged<Option<Blame>> {
@@ -72,4 +70,35 @@ fn find(subject: &mut Subject, search: &Search) -> Staged<Option<Blame>> {
 fn row(blame: Blame) -> BlameRow {
     let d = blame.difference;
     (blame.name, blame.value, d.outside, d.count, d.max_abs, d.mismatch)
+}
+
+/// The result of a call in the interpreter, which computes each operation of the graph separately.
+#[pyfunction]
+pub(crate) fn interpret<'py>(
+    py: Python<'py>,
+    model: &CompiledModel,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let state = &model.state;
+    let mut subject = Subject::new(state, args, kwargs, state.settings.dims.clone())?;
+    let takes_inputs = subject.module.entry().is_some_and(|g| !g.placeholders().is_empty());
+    if subject.bound.is_none() && takes_inputs {
+        return Err(PyTypeError::new_err("pass the arguments of a call to interpret"));
+    }
+    let result = subject.run(py, |subject| {
+        let values = subject.bound.as_ref().map(|b| b.values.clone()).unwrap_or_default();
+        let types = subject.bound.as_ref().map(|b| b.types.clone()).unwrap_or_default();
+        let mut module = subject.module.clone();
+        subject.session.check(&mut module, &types)?;
+        let result = driver::interpret(&mut subject.session, &module, values)?;
+        let own = match module.entry() {
+            Some(graph) => user_result(graph, result),
+            None => result,
+        };
+        // Results may be inputs or weights, and Python may write to them.
+        Ok(own.map(Tensor::deep_copy))
+    })?;
+    let library = Signature::from_module(&subject.module).read(args, kwargs)?.library;
+    Maker::new(py, library)?.result(result, state.restore.as_ref())
 }

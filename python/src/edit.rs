@@ -6,9 +6,9 @@ use crate::process::detached;
 use fxc::Model;
 use fxc::diag::Diagnostics;
 use fxc::graph::GraphModule;
-use fxc::internals::driver::{Session, Staged};
+use fxc::internals::driver::{Reported, Session, Staged};
 use fxc::pass::{self, PassManager};
-use fxc::rewrite::{self, RewriteOptions};
+use fxc::rewrite::{self, RewriteOptions, Rule, Samples, Verdict};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,10 @@ fn edited<R: Send>(
     let mut copy: Model = lock(py, &model.state.model).clone();
     let mut session = Session::new();
     session.sources = copy.sources().clone();
-    let done = detached(py, || work(&mut session, copy.module_mut()))?;
+    let limits = &model.state.settings.limits;
+    let done = detached(py, || {
+        session.run_limited(limits, |session| work(session, copy.module_mut()))
+    })?;
     match done {
         Ok(result) => Ok((
             CompiledModel::from_model(py, Arc::new(Mutex::new(copy)), model.state.settings.clone(), None)?,
@@ -37,7 +40,7 @@ fn edited<R: Send>(
 fn reported<T, E: Into<Diagnostics>>(session: &mut Session, result: Result<T, E>) -> Staged<T> {
     result.map_err(|findings| {
         session.diagnostics.extend(findings.into());
-        fxc::internals::driver::Reported
+        Reported
     })
 }
 
@@ -52,6 +55,7 @@ pub(crate) struct RuleOptions {
     remarks: bool,
     budget: Option<usize>,
     once: bool,
+    verify: bool,
 }
 
 /// Applies the rules of a text or a file. Returns the model, the number of times that each rule fired, and the remarks.
@@ -77,6 +81,9 @@ pub(crate) fn rewrite_model(
             }
         };
         session.check(module, &[])?;
+        if options.verify {
+            verify_rules(session, module, &rules)?;
+        }
         let report = rewrite::rewrite(module, &rules, &settings);
         let report = reported(session, report)?;
         session.check(module, &[])?;
@@ -86,6 +93,22 @@ pub(crate) fn rewrite_model(
     let remarks = report.remarks.into_iter();
     let remarks = remarks.map(|r| (r.rule.to_string(), r.node, r.failed));
     Ok((compiled, fired.collect(), remarks.collect()))
+}
+
+/// Tries rules on random values, and reports those that change a result.
+fn verify_rules(session: &mut Session, module: &GraphModule, rules: &[Rule]) -> Staged<()> {
+    let samples = Samples::of_module(module);
+    let mut failed = false;
+    for rule in rules {
+        if let Verdict::Failed(example) = rewrite::verify(rule, rewrite::TRIALS, &samples) {
+            session.report(example.to_diagnostic(rule));
+            failed = true;
+        }
+    }
+    match failed {
+        true => Err(Reported),
+        false => Ok(()),
+    }
 }
 
 /// Runs the named passes, or the default pipeline without names. Returns the model and the number of changes of each pass.

@@ -151,9 +151,9 @@ impl PyDiagnostic {
 
 fn severity_name(severity: Severity) -> &'static str {
     match severity {
-        Severity::Note => "note",
         Severity::Warning => "warning",
         Severity::Error => "error",
+        _ => "note",
     }
 }
 

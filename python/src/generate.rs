@@ -23,9 +23,10 @@ impl PyGeneration {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<i64>> {
-        let mut live = lock(py, &self.live);
-        let token = interruptible(py, self.model.token(), || live.next())?;
-        token.transpose().map_err(|e| errors::raise(py, &e))
+        let mut guard = lock(py, &self.live);
+        let live = &mut *guard;
+        let token = interruptible(py, self.model.token(), || live.next().transpose())?;
+        token.map_err(|e| errors::raise(py, &e))
     }
 
     /// The number of tokens of the prompt.

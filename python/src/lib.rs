@@ -27,7 +27,9 @@ mod profile;
 mod results;
 mod scalar;
 mod session;
+mod settings;
 mod show;
+mod tools;
 mod torch;
 mod tree;
 mod writes;
@@ -39,7 +41,7 @@ mod _fxc {
     #[pymodule_export]
     use crate::backend::{_check_text, Part, Weights};
     #[pymodule_export]
-    use crate::bisect::bisect;
+    use crate::bisect::{bisect, interpret};
     #[pymodule_export]
     use crate::edit::{passes, rewrite_model, run_passes};
     #[pymodule_export]
@@ -62,6 +64,8 @@ mod _fxc {
     use crate::session::Session;
     #[pymodule_export]
     use crate::show::{check, describe, print_form, stage_text, write_file};
+    #[pymodule_export]
+    use crate::tools::{cache_info, clear_cache, format, info, manual_seed, ops};
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

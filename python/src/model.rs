@@ -5,15 +5,14 @@ use crate::graph::{GraphRef, PyGraph};
 use crate::process::{Era, detached, interruptible, signal_token};
 use crate::results::Maker;
 use crate::session::{self, Session};
+use crate::settings::Settings;
 use crate::{errors, inputs, tree, writes};
-use fxc::pass::PassOptions;
-use fxc::{CancelToken, Compiled, Error, Input, Model, Options, Outputs, Precision, Target};
+use fxc::{CancelToken, Compiled, Error, Input, Model, Outputs};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,88 +23,6 @@ pub(crate) type SharedModel = Arc<Mutex<Model>>;
 /// Locks data shared between Python's threads. Code that may panic must not run while the lock is held.
 pub(crate) fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> MutexGuard<'a, T> {
     shared.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The options for compiling a model.
-#[derive(Clone, Default)]
-pub(crate) struct Settings {
-    /// 0 for the package's default.
-    pub(crate) threads: usize,
-    pub(crate) exact: bool,
-    pub(crate) precision: Precision,
-    pub(crate) fast_math: bool,
-    pub(crate) skip: Vec<String>,
-    pub(crate) dims: BTreeMap<String, i64>,
-    /// Whether to use the user's cache.
-    pub(crate) cache: bool,
-    /// Sizes to compile for before the first call.
-    pub(crate) at: BTreeMap<String, Vec<i64>>,
-    /// The processors to compile for; empty for the machine's.
-    pub(crate) targets: Vec<Target>,
-    /// Whether compiled models are refused.
-    pub(crate) no_code: bool,
-    /// Folders in which weights files may be that a text names.
-    pub(crate) allowed: Vec<PathBuf>,
-}
-
-impl Settings {
-    /// The settings from keyword arguments.
-    pub(crate) fn from_kwargs(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
-        let mut settings = Settings::default();
-        for (key, value) in kwargs.into_iter().flatten() {
-            match &*key.extract::<String>()? {
-                "threads" => settings.threads = value.extract::<Option<usize>>()?.unwrap_or(0),
-                "exact" => settings.exact = value.extract()?,
-                "precision" => {
-                    let name = value.extract::<String>()?;
-                    settings.precision = Precision::parse(&name).map_err(PyValueError::new_err)?;
-                }
-                "fast_math" => settings.fast_math = value.extract()?,
-                "skip_passes" => settings.skip = value.extract()?,
-                "at" => settings.at = value.extract::<Option<_>>()?.unwrap_or_default(),
-                "targets" => settings.targets = read_targets(&value)?,
-                "allow_code" => settings.no_code = !value.extract::<bool>()?,
-                "allow_paths" => settings.allowed = value.extract::<Option<_>>()?.unwrap_or_default(),
-                "cache" => settings.cache = value.extract()?,
-                "dims" => settings.dims = value.extract::<Option<_>>()?.unwrap_or_default(),
-                other => {
-                    let words = format!("unknown option `{other}`");
-                    return Err(pyo3::exceptions::PyTypeError::new_err(words));
-                }
-            }
-        }
-        Ok(settings)
-    }
-
-    /// The options for optimising the graph.
-    pub(crate) fn pass_options(&self) -> PassOptions {
-        let mut passes = PassOptions::default();
-        passes.fast_math = self.fast_math;
-        passes.skip = self.skip.clone();
-        passes
-    }
-
-    fn options(&self, era: Era, token: &CancelToken) -> Options {
-        let options = Options::new()
-            .cancel(token.clone())
-            .threads(era.thread_count())
-            .exact(self.exact)
-            .precision(self.precision)
-            .cache(self.cache)
-            .passes(self.pass_options());
-        let dims = self.dims.iter();
-        let options = dims.fold(options, |o, (name, size)| o.dim(name.clone(), *size));
-        let planned_sizes = self.at.iter();
-        let options = planned_sizes.fold(options, |o, (names, sizes)| o.at(names, sizes.iter().copied()));
-        self.targets.iter().fold(options, |o, &t| o.target(t))
-    }
-}
-
-fn read_targets(value: &Bound<'_, PyAny>) -> PyResult<Vec<Target>> {
-    let names: Vec<String> = value.extract::<Option<_>>()?.unwrap_or_default();
-    let parse =
-        |name: &String| Target::parse(name).map_err(|reason| PyValueError::new_err(format!("`{name}`: {reason}")));
-    names.iter().map(parse).collect()
 }
 
 /// The code of a model and its calling convention.
@@ -264,13 +181,12 @@ impl CompiledModel {
         let _watch = Watch::start(py, "reading the model")?;
         if let Ok(bytes) = source.cast::<PyBytes>() {
             let content = bytes.as_bytes();
-            let model = detached(py, || Model::from_bytes(content))?.map_err(|e| errors::raise(py, &e))?;
+            let read = detached(py, || Model::from_bytes_with(content, &settings.reading()))?;
+            let model = read.map_err(|e| errors::raise(py, &e))?;
             return CompiledModel::from_model(py, Arc::new(Mutex::new(model)), settings, None);
         }
         let source: PathBuf = source.extract()?;
-        let reading = Options::new().cache(settings.cache).allow_code(!settings.no_code);
-        let folders = settings.allowed.iter();
-        let reading = folders.fold(reading, |o, folder| o.allow_path(folder));
+        let reading = settings.reading();
         let read = detached(py, || match text {
             true => Model::from_text_with(&source.to_string_lossy(), &reading),
             false => Model::open_with(&source, &reading),

@@ -1,7 +1,10 @@
 //! Properties of the process: the default number of threads, forks, and signals.
 
-use fxc::CancelToken;
+use crate::errors;
 use fxc::diag::Code;
+use fxc::internals::driver::run_limited;
+use fxc::source::Sources;
+use fxc::{CancelToken, Limits};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -152,12 +155,24 @@ impl Drop for Within {
     }
 }
 
+/// Errors of work that can be cancelled.
+pub(crate) trait Cancellable {
+    /// Whether the work ended because its token was set.
+    fn is_cancelled(&self) -> bool;
+}
+
+impl Cancellable for fxc::Error {
+    fn is_cancelled(&self) -> bool {
+        self.code() == Some(Code::E0512)
+    }
+}
+
 /// Runs work that can be cancelled by a [`signal_token`], until it is done or a signal handler raises an exception.
-pub(crate) fn interruptible<R: Send>(
+pub(crate) fn interruptible<R: Send, E: Cancellable + Send>(
     py: Python<'_>,
     token: &CancelToken,
-    mut work: impl FnMut() -> Result<R, fxc::Error> + Send,
-) -> PyResult<Result<R, fxc::Error>> {
+    mut work: impl FnMut() -> Result<R, E> + Send,
+) -> PyResult<Result<R, E>> {
     loop {
         BEGIN.set(None);
         let done = detached(py, &mut work)?;
@@ -167,7 +182,7 @@ pub(crate) fn interruptible<R: Send>(
         }
         match done {
             // The signal was for the main thread, which has the same token.
-            Err(e) if e.code() == Some(Code::E0512) => token.reset(),
+            Err(e) if e.is_cancelled() => token.reset(),
             done => return Ok(done),
         }
     }
@@ -189,7 +204,8 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send)
     refuse_after_busy_fork()?;
     BUSY.fetch_add(1, Relaxed);
     let within = Within;
-    let result = py.detach(work);
+    // An allocation that is refused unwinds. Most functions of the library end that themselves; this is for the others.
+    let result = py.detach(|| run_limited(&Limits::default(), work));
     drop(within);
-    Ok(result)
+    result.map_err(|refusal| errors::raise_findings(py, vec![*refusal], &Sources::new()))
 }

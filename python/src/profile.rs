@@ -1,13 +1,11 @@
 //! Measures the steps of a call.
 
 use crate::model::CompiledModel;
-use crate::process::detached;
 use crate::show::Subject;
-use fxc::internals::driver::{self, BufferState, LoadedModel, Request, Stage};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use fxc::internals::driver::{self, BufferState, LoadedModel, Reported, Request, Stage, Staged};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A step: its name, the nodes that it computes, the bytes of its buffers, its multiply-adds, and its seconds in each run.
@@ -29,32 +27,32 @@ pub(crate) fn profile<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<(Vec<Row>, Vec<f64>, usize)> {
-    let mut subject = Subject::new(&model.state, args, kwargs, BTreeMap::new())?;
-    if subject.bound.is_none() {
-        return Err(PyTypeError::new_err("pass the arguments of a call to profile"));
-    }
-    match detached(py, || measure(&mut subject, runs))? {
-        Some(Ok(m)) => Ok((m.rows, m.runs, m.interpreted)),
-        Some(Err(words)) => Err(PyRuntimeError::new_err(words)),
-        None => Err(subject.failed(py)),
+    let mut subject = Subject::of_call(&model.state, args, kwargs, "profile")?;
+    match subject.run(py, |subject| measure(subject, runs))? {
+        Some(m) => Ok((m.rows, m.runs, m.interpreted)),
+        None => Err(PyRuntimeError::new_err(
+            "no part of the model is compiled, so there is nothing to measure",
+        )),
     }
 }
 
-fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String>> {
+/// The measurements; `None` if no part of the model is compiled.
+fn measure(subject: &mut Subject, runs: usize) -> Staged<Option<Measured>> {
     let request = Request {
         until: Some(Stage::Compile),
         ..subject.request.clone()
     };
     let model = LoadedModel::new(subject.module.name.clone(), subject.module.clone());
-    let compilation = driver::compile(&mut subject.session, model, &request).ok()?;
-    let (bound, mut ready) = (subject.bound.as_ref()?, compilation.ready?);
+    let compilation = driver::compile(&mut subject.session, model, &request)?;
+    let bound = subject.bound.as_ref().ok_or(Reported)?;
+    let mut ready = compilation.ready.ok_or(Reported)?;
     let mut run = |ready: &mut driver::Ready| {
         let start = Instant::now();
-        match ready.run(&compilation.module, bound, &BufferState::new()) {
-            Ok(_) => Some(start.elapsed()),
+        match ready.run(&compilation.module, bound, &mut BufferState::new()) {
+            Ok(_) => Ok(start.elapsed()),
             Err(d) => {
                 subject.session.report(d);
-                None
+                Err(Reported)
             }
         }
     };
@@ -63,25 +61,32 @@ fn measure(subject: &mut Subject, runs: usize) -> Option<Result<Measured, String
     while warm.elapsed() < Duration::from_millis(50) {
         run(&mut ready)?;
     }
+    measure_steps(&mut ready, runs, run)
+}
+
+/// Measures `runs` runs step by step. `run` runs the model once, and returns the time that it took.
+fn measure_steps(
+    ready: &mut driver::Ready,
+    runs: usize,
+    mut run: impl FnMut(&mut driver::Ready) -> Staged<Duration>,
+) -> Staged<Option<Measured>> {
     let mut measured = Measured {
-        rows: rows_of(&mut ready),
+        rows: rows_of(ready),
         runs: vec![],
         interpreted: ready.interpreted_count(),
     };
     if measured.rows.is_empty() {
-        return Some(Err(
-            "no part of the model is compiled, so there is nothing to measure".into()
-        ));
+        return Ok(None);
     }
     for _ in 0..runs.max(1) {
-        ready.executable_mut()?.start_profile();
-        measured.runs.push(run(&mut ready)?.as_secs_f64());
-        let profile = ready.executable()?.profile();
+        ready.executable_mut().ok_or(Reported)?.start_profile();
+        measured.runs.push(run(ready)?.as_secs_f64());
+        let profile = ready.executable().ok_or(Reported)?.profile();
         for (row, step) in measured.rows.iter_mut().zip(profile.rows) {
             row.4.push(step.time.as_secs_f64());
         }
     }
-    Some(Ok(measured))
+    Ok(Some(measured))
 }
 
 /// The steps of the compiled part, before measurement.

@@ -9,11 +9,31 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyList, PyRange, PySlice, PyTuple};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+
+/// The results of one call so far. Equal values of a graph may be one value of the program, and Python may write to each result, so no
+/// two of them share memory. (The next call takes other memory while a result is in use.)
+#[derive(Default)]
+pub(crate) struct ResultMemory(SmallVec<[usize; 8]>);
+
+impl ResultMemory {
+    /// The result in memory that no earlier result has.
+    pub(crate) fn separate(&mut self, tensor: Tensor) -> Tensor {
+        let address = tensor.bytes().as_ptr() as usize;
+        if tensor.byte_count() > 0 && self.0.contains(&address) {
+            return tensor.deep_copy();
+        }
+        self.0.push(address);
+        tensor
+    }
+}
 
 /// Converts values to Python objects.
 pub(crate) struct Maker<'py> {
     py: Python<'py>,
     torch: Option<&'static Torch>,
+    memory: RefCell<ResultMemory>,
 }
 
 impl<'py> Maker<'py> {
@@ -22,7 +42,11 @@ impl<'py> Maker<'py> {
             Library::Torch => torch::loaded(py)?,
             Library::Numpy => None,
         };
-        Ok(Maker { py, torch })
+        Ok(Maker {
+            py,
+            torch,
+            memory: RefCell::default(),
+        })
     }
 
     /// A tensor as an array of the requested library, in the same memory, to which Python may write.
@@ -35,8 +59,13 @@ impl<'py> Maker<'py> {
 
     /// The results of a call. `restore` creates instances of the classes in the exported function's result.
     pub(crate) fn outputs(&self, outputs: Outputs, restore: Option<&Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        self.result(outputs.into_value(), restore)
+    }
+
+    /// A result of a call: see [`Maker::outputs`].
+    pub(crate) fn result(&self, result: Val<Tensor>, restore: Option<&Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let mut leaves = restore.map(|_| PyList::empty(self.py));
-        let plain = self.value(outputs.into_value(), &mut leaves)?;
+        let plain = self.value(result, &mut leaves)?;
         match (restore, leaves) {
             (Some(restore), Some(leaves)) => restore.bind(self.py).call1((leaves, plain)),
             _ => Ok(plain),
@@ -60,7 +89,10 @@ impl<'py> Maker<'py> {
                 }
                 return Ok(dict.into_any());
             }
-            Val::Leaf(t) => self.tensor(t)?,
+            Val::Leaf(t) => {
+                let own = self.memory.borrow_mut().separate(t);
+                self.tensor(own)?
+            }
             other => self.scalar(other)?,
         };
         if let Some(leaves) = leaves {

@@ -3,14 +3,19 @@
 use crate::args::Signature;
 use crate::errors;
 use crate::model::{CompiledModel, ModelState, lock};
-use crate::process::detached;
+use crate::process::{Cancellable, detached, interruptible};
+use crate::settings::Settings;
+use fxc::Limits;
+use fxc::diag::{Code, Diagnostic, Diagnostics};
 use fxc::graph::GraphModule;
 use fxc::internals::driver::form::{PrintForm, fused_groups, write_form};
 use fxc::internals::driver::text::Artifact;
-use fxc::internals::driver::{self, BoundInputs, Given, LoadedModel, Provided, Request, Session};
+use fxc::internals::driver::{
+    self, BoundInputs, Given, LoadedModel, Provided, Reported, Request, Session, Staged, run_limited,
+};
 use fxc::source::Sources;
 use fxc::types::{Type, Val};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
@@ -22,6 +27,18 @@ pub(crate) struct Subject {
     pub(crate) request: Request,
     pub(crate) bound: Option<BoundInputs>,
     pub(crate) sources: Sources,
+    limits: Limits,
+}
+
+/// The session's diagnostics say why the work failed.
+struct Failed {
+    cancelled: bool,
+}
+
+impl Cancellable for Failed {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
 }
 
 impl Subject {
@@ -40,6 +57,8 @@ impl Subject {
         session.sources = sources.clone();
         session.exact = state.settings.exact;
         session.precision = state.settings.precision;
+        session.target = state.settings.targets.last().copied();
+        session.cancel = state.token().clone();
         let mut subject = Subject {
             request: Request {
                 threads: state.settings.threads,
@@ -50,6 +69,7 @@ impl Subject {
             session,
             module,
             sources,
+            limits: state.settings.limits.clone(),
         };
         if args.is_empty() && kwargs.is_none_or(|k| k.is_empty()) {
             subject.assume_sizes(py, dims)?;
@@ -57,6 +77,22 @@ impl Subject {
             subject.bind_call(args, kwargs, dims)?;
         }
         Ok(subject)
+    }
+
+    /// The subject of a call. `function` needs its arguments.
+    pub(crate) fn of_call<'py>(
+        state: &ModelState,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        function: &str,
+    ) -> PyResult<Subject> {
+        let subject = Subject::new(state, args, kwargs, BTreeMap::new())?;
+        match subject.bound {
+            Some(_) => Ok(subject),
+            None => Err(PyTypeError::new_err(format!(
+                "pass the arguments of a call to {function}"
+            ))),
+        }
     }
 
     fn assume_sizes(&mut self, py: Python<'_>, dims: BTreeMap<String, i64>) -> PyResult<()> {
@@ -95,24 +131,44 @@ impl Subject {
         Ok(())
     }
 
-    /// The exception for the session's diagnostics, one of which is an error.
-    pub(crate) fn failed(self, py: Python<'_>) -> PyErr {
-        errors::raise_findings(py, self.session.diagnostics.into_iter().collect(), &self.sources)
+    /// Runs stages of the compiler without the interpreter's lock, within the model's limits, until Ctrl-C.
+    pub(crate) fn run<R: Send>(
+        &mut self,
+        py: Python<'_>,
+        mut work: impl FnMut(&mut Subject) -> Staged<R> + Send,
+    ) -> PyResult<R> {
+        let token = self.session.cancel.clone();
+        let limits = self.limits.clone();
+        let done = interruptible(py, &token, || {
+            self.session.diagnostics = Diagnostics::new();
+            let done = run_limited(&limits, || work(self)).unwrap_or_else(|refusal| {
+                self.session.report(*refusal);
+                Err(Reported)
+            });
+            let cancelled = |d: &Diagnostic| d.code == Code::E0512;
+            done.map_err(|Reported| Failed {
+                cancelled: self.session.diagnostics.iter().any(cancelled),
+            })
+        })?;
+        done.map_err(|Failed { .. }| {
+            let findings = std::mem::take(&mut self.session.diagnostics);
+            errors::raise_findings(py, findings.into_iter().collect(), &self.sources)
+        })
     }
 
     /// The texts of stages.
-    fn texts(&mut self, artifacts: &[Artifact]) -> Option<Vec<String>> {
+    fn texts(&mut self, artifacts: &[Artifact]) -> Staged<Vec<String>> {
         let request = Request {
             artifacts: artifacts.to_vec(),
             ..self.request.clone()
         };
         let model = LoadedModel::new(self.module.name.clone(), self.module.clone());
-        let compilation = driver::compile(&mut self.session, model, &request).ok()?;
-        Some(compilation.texts.into_iter().map(|(_, text)| text).collect())
+        let compilation = driver::compile(&mut self.session, model, &request)?;
+        Ok(compilation.texts.into_iter().map(|(_, text)| text).collect())
     }
 }
 
-/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernels`, `clif` or `asm`.
+/// The text of a stage: `graph`, `typed`, `optimized`, `optimized-code`, `tir`, `fusion`, `kernel-ir`, `kernels`, `clif` or `asm`.
 #[pyfunction]
 #[pyo3(signature = (model, stage, args, kwargs, dims))]
 pub(crate) fn stage_text<'py>(
@@ -127,11 +183,8 @@ pub(crate) fn stage_text<'py>(
     let unknown = || PyValueError::new_err(format!("unknown stage `{stage}`; the stages are {names}"));
     let artifact = Artifact::from_name(stage).ok_or_else(unknown)?;
     let mut subject = Subject::new(&model.state, args, kwargs, dims)?;
-    let texts = detached(py, || subject.texts(&[artifact]))?;
-    match texts {
-        Some(texts) => Ok(texts.into_iter().next().unwrap_or_default()),
-        None => Err(subject.failed(py)),
-    }
+    let texts = subject.run(py, |subject| subject.texts(&[artifact]))?;
+    Ok(texts.into_iter().next().unwrap_or_default())
 }
 
 /// The model in a format of `fxc print`; `fused` draws the steps of the compiled program.
@@ -150,18 +203,14 @@ pub(crate) fn print_form(py: Python<'_>, model: &CompiledModel, form: &str, fuse
         None,
         model.state.settings.dims.clone(),
     )?;
-    let text = detached(py, || {
+    subject.run(py, |subject| {
         let (dims, types) = (
             subject.request.dims.clone(),
             subject.request.inputs.clone().unwrap_or_default(),
         );
-        let groups = fused_groups(&mut subject.session, &mut subject.module, &dims, &types).ok()?;
-        Some(write_form(&subject.module, form, &groups))
-    })?;
-    match text {
-        Some(text) => Ok(text),
-        None => Err(subject.failed(py)),
-    }
+        let groups = fused_groups(&mut subject.session, &mut subject.module, &dims, &types)?;
+        Ok(write_form(&subject.module, form, &groups))
+    })
 }
 
 /// The inputs and results with their types in fxc's notation, or None for an unknown type.
@@ -181,26 +230,30 @@ pub(crate) fn describe(
 
 /// Checks a model or a rules file without compiling it, and returns all diagnostics.
 #[pyfunction]
-#[pyo3(signature = (source, *, text = false, lints = false))]
+#[pyo3(signature = (source, *, text = false, lints = false, **options))]
 pub(crate) fn check<'py>(
     py: Python<'py>,
     source: std::path::PathBuf,
     text: bool,
     lints: bool,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyList>> {
+    let settings = Settings::from_kwargs(options)?;
     let session = detached(py, || {
         let mut session = Session::new();
         session.lints = lints;
+        session.allowed = settings.allowed;
         let source = source.to_string_lossy();
-        let loaded = match text {
-            true => session.load_text("<text>", &source),
-            false => session.load_any(&source),
-        };
-        if let Ok(mut model) = loaded {
-            // Each check reports its findings. Check the graphs even if the rules have errors.
+        // What fails is among the session's findings.
+        let _ = session.run_limited(&settings.limits, |session| {
+            let mut model = match text {
+                true => session.load_text("<text>", &source),
+                false => session.load_any(&source),
+            }?;
+            // Check the graphs even if the rules have errors.
             let _ = model.tree.as_ref().map(|tree| session.check_rules(tree));
-            let _ = session.check(&mut model.module, &[]);
-        }
+            session.check(&mut model.module, &[])
+        });
         session
     })?;
     errors::to_list(py, session.diagnostics, &session.sources)

@@ -264,3 +264,20 @@ def test_memory_of_results_outlives_the_model() -> None:
     y = fxc.loads(ADD)(np.ones((1000, 2), np.float32), np.ones(2, np.float32))
     np.testing.assert_array_equal(y, np.full((1000, 2), 2, np.float32))
     assert y.flags.writeable and y.flags.c_contiguous
+
+
+def test_no_two_results_share_memory() -> None:
+    text = """graph main {
+        %x : f32[64] = placeholder x
+        %a = call_function torch.exp(%x)
+        %b = call_function torch.exp(%x)
+        %v = call_function torch.reshape(%a, [8, 8])
+        output (%a, {"b": %b}, %v, %a)
+    }"""
+    model = fxc.loads(text)
+    x = np.zeros(64, np.float32)
+    a, b, v, again = (lambda r: (r[0], r[1]["b"], r[2], r[3]))(model(x))
+    a[:] = 5
+    assert (b == 1).all() and (v == 1).all() and (again == 1).all()
+    model(x)
+    assert (a == 5).all()

@@ -3,9 +3,10 @@
 import os
 import pathlib
 
-import fxc
 import numpy as np
 import pytest
+
+import fxc
 
 TEXT = 'weights "{}"\ngraph main {{ %x : f32[2] = placeholder x  %w = get_attr w  %y = call_function torch.add(%x, %w)  output %y }}'
 

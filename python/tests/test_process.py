@@ -211,6 +211,8 @@ def test_progress_is_shown_on_terminals_only(monkeypatch: pytest.MonkeyPatch) ->
         def isatty(self) -> bool:
             return True
 
+    # With this module, the package takes the process for a notebook's.
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     for stream, shown in [(io.StringIO(), False), (Terminal(), True)]:
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(_progress, "PATIENCE", 0.0)
@@ -271,6 +273,24 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 assert torch.equal(part([x, torch.tensor(5)])[0], x)
+"""
+    assert run_python(code) == "interrupted\n"
+
+
+@pytest.mark.parametrize("tool", ["profile({})", "bisect({})", "bisect({}, passes=True)"])
+@pytest.mark.parametrize("text", [LOOP, INTERPRETED], ids=["compiled", "interpreted"])
+def test_ctrl_c_ends_tools(text: str, tool: str) -> None:
+    code = f"""
+import os, signal, threading, warnings, numpy as np, fxc
+warnings.simplefilter("ignore", fxc.CompileWarning)
+model = fxc.loads({text!r})
+x = np.eye(8, dtype=np.float32)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    model.{tool.format("x, np.array(10**15)")}
+except KeyboardInterrupt:
+    print("interrupted")
+assert np.array_equal(model(x, np.array(5)), x)
 """
     assert run_python(code) == "interrupted\n"
 

@@ -72,6 +72,19 @@ def test_an_archive_in_memory() -> None:
         fxc.loads(archive.getvalue()[:100])
 
 
+def test_a_module_compiles_without_room_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    module, x = Net().eval(), torch.randn(2, 4)
+    want = module(x).detach()
+    room = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room._replace(free=1 << 20))
+    full = fxc.compile(module, x)
+    torch.testing.assert_close(full(x), want)
+    monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
+    torch.testing.assert_close(fxc.compile(module, x)(x), want)
+
+
 def test_functions_and_programs_compile() -> None:
     def double(x: Any, k: Any) -> Any:
         return x * 2 + k

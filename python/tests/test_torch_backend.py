@@ -482,3 +482,21 @@ torch.compile(lambda x: x.sin() + 1, backend="fxc")(torch.ones(3))
     assert "made to fail" in run.stderr
     written = list(tmp_path.rglob("*.py"))
     assert any('"fxc"' in p.read_text() or "'fxc'" in p.read_text() for p in written), run.stderr[-2000:]
+
+
+def test_results_of_a_part_are_the_callers_memory() -> None:
+    from fxc._fxc import Part
+
+    text = """graph main {
+        %x : f32[1024] = placeholder x
+        %a = call_function torch.exp(%x)
+        %b = call_function torch.exp(%x)
+        output (%a, %b)
+    }"""
+    part = Part(text, {}, [(0, None)], [None, None])
+    x = torch.zeros(1024)
+    a, b = part([x])
+    a.fill_(5)
+    assert torch.equal(b, torch.ones(1024))
+    part([x])
+    assert torch.equal(a, torch.full((1024,), 5.0))

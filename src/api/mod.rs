@@ -33,6 +33,8 @@ mod options;
 mod output;
 mod session;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 mod worker;
 

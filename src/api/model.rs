@@ -4,6 +4,7 @@ use super::compiled::Compiled;
 use super::error::Error;
 use super::graphs::Graphs;
 use super::options::Options;
+use crate::budget::Limits;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::driver::{self, BoundInputs, SaveRequest, files};
 use crate::graph::{Arg, Graph, GraphModule, print};
@@ -53,6 +54,7 @@ impl Model {
             session.cache = options.cache.clone();
             session.no_code = options.no_code;
             session.allowed = options.allowed.clone();
+            session.weights = options.weights.clone();
             session.load_to_run(&path.to_string_lossy())
         })
     }
@@ -66,6 +68,7 @@ impl Model {
     pub fn from_text_with(text: &str, options: &Options) -> Result<Model, Error> {
         Model::load_with(options, |session| {
             session.allowed = options.allowed.clone();
+            session.weights = options.weights.clone();
             session.load_text("<text>", text)
         })
     }
@@ -73,7 +76,15 @@ impl Model {
     /// Reads a model from the content of a file: an archive, FXIR, or a graph printed by torch. An archive is copied, so the bytes are only
     /// needed during the call. Compiled models are only read from files.
     pub fn from_bytes(bytes: &[u8]) -> Result<Model, Error> {
-        Model::load_with(&Options::new(), |session| session.load_bytes("<bytes>", bytes))
+        Model::from_bytes_with(bytes, &Options::new())
+    }
+
+    /// [`Model::from_bytes`] for a model that will be compiled with these options.
+    pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<Model, Error> {
+        Model::load_with(options, |session| {
+            session.allowed = options.allowed.clone();
+            session.load_bytes("<bytes>", bytes)
+        })
     }
 
     /// Reads a model within the limits of `options`: reading may refuse to allocate, which unwinds up to here.
@@ -206,7 +217,8 @@ impl Model {
     pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
         let mut module = self.module().clone();
         let mut session = driver::Session::new();
-        if session.check(&mut module, &[]).is_err() {
+        let checked = session.run_limited(&Limits::default(), |s| s.check(&mut module, &[]));
+        if checked.is_err() {
             return Err(Error::new(session.diagnostics, &self.sources));
         }
         let types = module.entry().map(result_types).unwrap_or_default();
@@ -224,9 +236,14 @@ impl Model {
 
     /// Checks the model with its declared types, without compiling it. Returns the warnings.
     pub fn check(&self) -> Result<Vec<Diagnostic>, Error> {
+        self.check_with(&Options::new())
+    }
+
+    /// [`Model::check`] within the limits of `options`.
+    pub fn check_with(&self, options: &Options) -> Result<Vec<Diagnostic>, Error> {
         let mut session = driver::Session::new();
         let mut module = self.module().clone();
-        match session.check(&mut module, &[]) {
+        match session.run_limited(&options.limits, |s| s.check(&mut module, &[])) {
             Ok(()) => Ok(session.diagnostics.into_iter().collect()),
             Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
         }
@@ -237,9 +254,10 @@ impl Model {
     pub fn optimize(&mut self) -> Result<(), Error> {
         let mut session = driver::Session::new();
         let mut module = self.module().clone();
-        let done = session
-            .check(&mut module, &[])
-            .and_then(|()| session.optimize(&mut module, &PassOptions::default()));
+        let done = session.run_limited(&Limits::default(), |s| {
+            s.check(&mut module, &[])?;
+            s.optimize(&mut module, &PassOptions::default())
+        });
         match done {
             Ok(_) => {
                 *self.module_mut() = module;

@@ -1,11 +1,10 @@
 //! Compile options.
 
 use super::error::Error;
-use crate::budget::{self, Limits};
+use crate::budget::Limits;
 use crate::diag::Diagnostics;
-use crate::diag::limits::out_of_memory;
 use crate::driver::sizes::{self, SizeList};
-use crate::driver::{Cache, Dims, Request};
+use crate::driver::{self, Cache, Dims, Request};
 use crate::graph::GraphModule;
 use crate::math::contract::Precision;
 use crate::parallel::CancelToken;
@@ -33,6 +32,7 @@ pub struct Options {
     pub(super) no_code: bool,
     pub(super) limits: Limits,
     pub(super) allowed: Vec<PathBuf>,
+    pub(super) weights: Option<PathBuf>,
 }
 
 impl Options {
@@ -115,6 +115,13 @@ impl Options {
         self
     }
 
+    /// Reads the weights from this `.safetensors` file, instead of those that the model names or contains, in
+    /// [`Model::open_with`](super::Model::open_with) and [`Model::from_text_with`](super::Model::from_text_with).
+    pub fn weights(mut self, file: impl Into<PathBuf>) -> Options {
+        self.weights = Some(file.into());
+        self
+    }
+
     /// Whether a compiled model without usable code for the inputs, the machine or this version is recompiled (`true`, the default, with a
     /// note, L0004) or reported as an error.
     pub fn fallback(mut self, allowed: bool) -> Options {
@@ -161,6 +168,12 @@ impl Options {
         self
     }
 
+    /// Sets all limits at once: [`Options::max_memory`], [`Options::max_nodes`] and [`Options::max_time`].
+    pub fn limits(mut self, limits: Limits) -> Options {
+        self.limits = limits;
+        self
+    }
+
     /// The sizes to compile for before the first call: one entry for each combination of [`Options::at`].
     pub(super) fn prepared_sizes(&self, module: &GraphModule) -> Result<Vec<Dims>, Diagnostics> {
         let fixed = self.dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
@@ -181,8 +194,7 @@ impl Options {
         sources: &Sources,
         work: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let done = budget::with_limits(&self.limits, || budget::catch_refusal(work));
-        done.unwrap_or_else(|refused| Err(Error::new(out_of_memory(refused).into(), sources)))
+        driver::run_limited(&self.limits, work).unwrap_or_else(|refusal| Err(Error::new((*refusal).into(), sources)))
     }
 
     pub(super) fn to_request(&self) -> Request {

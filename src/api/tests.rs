@@ -264,6 +264,13 @@ fn work_beyond_its_limits_is_an_error_and_later_work_is_not() {
     assert_eq!(code(small.err().unwrap()), Code::E0114);
     let read = Model::from_text_with(text, &options.clone().max_nodes(1));
     assert_eq!(code(read.err().unwrap()), Code::E0114);
+    let read = Model::from_bytes_with(text.as_bytes(), &options.clone().max_nodes(1));
+    assert_eq!(code(read.err().unwrap()), Code::E0114);
+    let archive = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/buffers.pt2")).unwrap();
+    let read = Model::from_bytes_with(&archive, &options.clone().max_memory(1));
+    assert_eq!(code(read.err().unwrap()), Code::E0509);
+    let late = options.clone().max_time(std::time::Duration::ZERO);
+    assert_eq!(code(model.check_with(&late).unwrap_err()), Code::E0513);
     let late = model.compile(&options.clone().dim("N", 2).max_time(std::time::Duration::ZERO));
     assert_eq!(code(late.err().unwrap()), Code::E0513);
     assert!(model.compile(&options.dim("N", 2)).is_ok());

@@ -11,6 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, structural_key};
 use crate::program::Program;
 use crate::runtime::{Executable, ExecutableOptions};
+use crate::target::Target;
 use crate::tensor::{ALIGN, AlignedBytes, Storage, Tensor, byte_len};
 use crate::types::{DType, Type};
 use std::collections::HashMap;
@@ -35,7 +36,7 @@ pub(crate) fn load_native(file: &Container, part: u32, options: &ExecutableOptio
     let record = read_program(file, part, &missed)?;
     let program = record.program;
     check_routines(file, &program, options)?;
-    let code = LoadedCode::load(file, part, &program, record.functions, &record.kernels)?;
+    let code = LoadedCode::load(file, part, &program, record.functions, &record.kernels, options.target)?;
     let packs = map_packs(file, &program, &record.packs)?;
     let tensors = program.tensors();
     for (r, bytes) in record.packs.iter().zip(&packs) {
@@ -181,6 +182,7 @@ impl LoadedCode {
         program: &Program,
         functions: Vec<FunctionRecord>,
         kernels: &[u32],
+        target: Target,
     ) -> Result<LoadedCode, Diagnostic> {
         let code = file.read(SectionKind::Code, part)?;
         let unsound = |problem: &str| damaged(file.name(), problem);
@@ -198,7 +200,7 @@ impl LoadedCode {
         let functions = functions.ok_or_else(|| unsound("a function is outside the code"))?;
         // SAFETY: the code has the checksum that was written with it, by this build of fxc, for features that this
         // processor has. Users trust compiled models as they trust programs: docs/security.md.
-        let loaded = unsafe { load_functions(code, functions) };
+        let loaded = unsafe { load_functions(code, functions, target) };
         let loaded = loaded.map_err(|e| damaged(file.name(), format!("its code cannot be loaded: {e}")))?;
         let which = kernels.iter().map(|&f| loaded[f as usize].clone());
         Ok(LoadedCode(all.into_iter().map(structural_key).zip(which).collect()))

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Limits on the work on a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes of memory; `None` for what the machine has available.
     pub memory: Option<usize>,

@@ -3,11 +3,10 @@
 use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, words};
-use crate::driver::{Cache, CacheFile, CompiledFile, NoCache};
+use crate::driver::describe::{cache_entries, describe_cache};
+use crate::driver::{Cache, NoCache};
 use crate::tensor::shown_bytes;
-use serde_json::json;
 use std::fmt::Write;
-use std::time::SystemTime;
 
 /// Whether a command uses the cache.
 #[derive(clap::Args)]
@@ -65,7 +64,11 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     if args.clear {
         return clear(app, &cache);
     }
-    let text = if args.json { as_json(&cache) } else { as_text(&cache) };
+    let text = if args.json {
+        format!("{}\n", describe_cache(&cache))
+    } else {
+        as_text(&cache)
+    };
     output::write_stdout(text.as_bytes())
 }
 
@@ -82,53 +85,8 @@ fn clear(app: &mut App, cache: &Cache) -> Outcome {
     Ok(())
 }
 
-/// An entry with its description.
-struct Described {
-    file: CacheFile,
-    /// The model and its inputs; `None` if the entry cannot be read.
-    model: Option<(String, Vec<String>)>,
-}
-
-impl Described {
-    fn read(file: CacheFile) -> Described {
-        let opened = CompiledFile::open(&file.path).ok();
-        let inputs = |f: &CompiledFile| f.parts().into_iter().flat_map(|p| p.inputs).collect();
-        let model = opened.map(|f| (f.name().to_string(), inputs(&f)));
-        Described { file, model }
-    }
-
-    fn seconds_unused(&self) -> u64 {
-        let age = SystemTime::now().duration_since(self.file.used);
-        age.map_or(0, |age| age.as_secs())
-    }
-}
-
-/// The entries, most recently used first.
-fn described(cache: &Cache) -> Vec<Described> {
-    cache.entries().into_iter().rev().map(Described::read).collect()
-}
-
-fn as_json(cache: &Cache) -> String {
-    let entries = described(cache).into_iter().map(|d| {
-        let (name, inputs) = d.model.clone().unzip();
-        json!({
-            "file": d.file.path.file_name().map(|n| n.to_string_lossy()),
-            "model": name,
-            "inputs": inputs,
-            "bytes": d.file.bytes,
-            "seconds_unused": d.seconds_unused(),
-        })
-    });
-    let all = json!({
-        "folder": cache.folder().to_string_lossy(),
-        "limit_bytes": cache.limit(),
-        "entries": entries.collect::<Vec<_>>(),
-    });
-    format!("{all}\n")
-}
-
 fn as_text(cache: &Cache) -> String {
-    let entries = described(cache);
+    let entries = cache_entries(cache);
     let total: u64 = entries.iter().map(|d| d.file.bytes).sum();
     let mut out = String::new();
     let _ = writeln!(

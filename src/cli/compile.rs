@@ -25,7 +25,7 @@ pub(super) struct Args {
     inputs: InputArgs,
     #[command(flatten)]
     weights: WeightsFile,
-    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, tir, fusion, kernels, clif, asm
+    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, tir, fusion, kernel-ir, kernels, clif, asm
     #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
     emit: Vec<(Artifact, Option<String>)>,
     /// Print what each kernel computes and moves, and why other operations were not fused into it (same as `--emit fusion`)

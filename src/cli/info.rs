@@ -1,9 +1,9 @@
 //! `fxc info`: describes a compiled model.
 
 use super::{App, Outcome, output};
+use crate::driver::describe::describe_file;
 use crate::driver::{CompiledFile, PartInfo, build_name};
 use crate::tensor::shown_bytes;
-use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -28,34 +28,12 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         file.verify()?;
         app.show_progress(&format!("{}: all checksums match", args.file.display()));
     }
-    let text = if args.json { as_json(&file) } else { as_text(&file) };
+    let text = if args.json {
+        format!("{}\n", describe_file(&file))
+    } else {
+        as_text(&file)
+    };
     output::write_stdout(text.as_bytes())
-}
-
-fn as_json(file: &CompiledFile) -> String {
-    let sections = file.sections().into_iter();
-    let sections = sections.map(|s| json!({"name": s.name, "part": s.part, "bytes": s.bytes}));
-    let parts = file.parts().into_iter().map(|p| {
-        json!({
-            "fits": p.unfit.is_none(),
-            "why_not": p.unfit,
-            "fxc": p.build,
-            "platform": p.platform,
-            "features": p.features,
-            "inputs": p.inputs,
-            "sizes": p.sizes.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-            "kernels": p.kernels,
-            "contractions": p.contractions,
-            "arena_bytes": p.arena,
-        })
-    });
-    let all = json!({
-        "name": file.name(),
-        "fxc": file.build(),
-        "native": parts.collect::<Vec<_>>(),
-        "sections": sections.collect::<Vec<_>>(),
-    });
-    format!("{all}\n")
 }
 
 fn as_text(file: &CompiledFile) -> String {

@@ -25,6 +25,7 @@ mod opt;
 mod output;
 mod passes;
 mod print;
+mod quantize;
 mod rewrite;
 mod run;
 mod save;
@@ -111,6 +112,7 @@ enum Command {
     Print(print::Args),
     Opt(opt::Args),
     Rewrite(rewrite::Args),
+    Quantize(quantize::Args),
     Bench(bench::Args),
     Bisect(bisect::Args),
     Info(info::Args),
@@ -316,6 +318,7 @@ fn run_command(app: &mut App, command: &Command) -> Outcome {
         Command::Fmt(a) => fmt::main(app, a),
         Command::Print(a) => print::main(app, a),
         Command::Rewrite(a) => rewrite::main(app, a),
+        Command::Quantize(a) => quantize::main(app, a),
         Command::Bench(a) => bench::main(app, a),
         Command::Bisect(a) => bisect::main(app, a),
         Command::Opt(a) => opt::main(app, a),

@@ -2,9 +2,9 @@
 
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic};
-use crate::op::{self, Effect, Form, Meaning, Op, ParamList};
+use crate::driver::describe::{self, effect_name, kind_name};
+use crate::op::{self, Form, Op, ParamList};
 use clap::ValueEnum;
-use serde_json::json;
 use std::fmt::Write;
 
 /// List the op table: schemas, spellings and descriptions
@@ -39,7 +39,7 @@ pub(super) fn main(args: &Args) -> Outcome {
         OpsFormat::Markdown => markdown_page(&ops),
         OpsFormat::Json => format!(
             "{:#}\n",
-            serde_json::Value::Array(ops.iter().map(|o| as_json(o)).collect())
+            serde_json::Value::Array(ops.iter().map(|o| describe::describe_op(o)).collect())
         ),
     };
     output::write_stdout(text.as_bytes())
@@ -65,27 +65,6 @@ fn find_ops(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
             (None, None) => d.help("run `fxc ops` to list all ops"),
         },
     )
-}
-
-fn kind_name(o: &Op) -> &'static str {
-    match o.meaning {
-        Meaning::Pointwise(_) => "pointwise",
-        Meaning::Reduce(_) => "reduction",
-        Meaning::View(_) => "view",
-        Meaning::Decompose(_) => "decomposition",
-        Meaning::Contract(_) => "contraction",
-        Meaning::Routine(_) | Meaning::Fill(_) => "routine",
-        Meaning::Control(_) => "control flow",
-        Meaning::Host => "host",
-    }
-}
-
-fn effect_name(o: &Op) -> &'static str {
-    match o.effect {
-        Effect::Pure => "pure",
-        Effect::Random => "random",
-        Effect::External | Effect::Mutates | Effect::Interface => "effect",
-    }
 }
 
 /// The full description of a row.
@@ -183,23 +162,4 @@ fn left_out_section() -> String {
         let _ = writeln!(out, "* {reason}: {}", names.join(", "));
     }
     out
-}
-
-fn as_json(o: &Op) -> serde_json::Value {
-    let forms: Vec<_> = o
-        .forms
-        .iter()
-        .map(|f| json!({"paths": f.paths().collect::<Vec<_>>(), "schema": format!("{}{}", o.name, ParamList(&f.schema_of(o).params)), "inplace": f.inplace}))
-        .collect();
-    json!({
-        "name": o.name,
-        "schema": o.schema.to_string(),
-        "doc": o.doc,
-        "meaning": kind_name(o),
-        "effect": effect_name(o),
-        "commutative": o.commutative,
-        "spellings": forms,
-        "example": op::examples::example_of(o.name),
-        "modules": o.modules.iter().map(|m| m.text).collect::<Vec<_>>(),
-    })
 }

@@ -87,14 +87,11 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     write_changed_module(app, &mut model.module, args.format, &held, &to)
 }
 
-/// The number of graphs that each rule is tried on.
-const TRIALS: usize = 100;
-
 /// Tries the rules on random values. Reports all that change a result.
 fn verify_rules(app: &mut App, rules: &[Rule], samples: &Samples) -> Outcome {
     let mut failed = false;
     for rule in rules {
-        match rewrite::verify(rule, TRIALS, samples) {
+        match rewrite::verify(rule, rewrite::TRIALS, samples) {
             Verdict::Held(trials) => app.show_progress(&format!(
                 "verified: `{}` holds in {}",
                 rule.name,

@@ -82,10 +82,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let inputs = args
         .inputs
         .take_inputs(app, &mut model.module, args.labels.as_deref())?;
-    if let (Some(name), None) = (&args.labels, &inputs.aside) {
-        let title = format!("the inputs file contains no array `{name}` for --labels");
-        return Err(Diagnostic::new(Code::E0501, title).into());
-    }
+    check_labels(args, inputs.aside.as_ref())?;
     let dims = args.model.resolve_dims(app, &model.module)?;
     let sequence = Sequence::new(inputs.provided, &args.each, args.repeat.map(|n| n as usize))?;
     let calls = Calls { sequence, dims };
@@ -110,6 +107,17 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         Ok(())
     } else {
         Err(Stop::Reported)
+    }
+}
+
+/// An error if the inputs file has no labels, although they are to be compared.
+fn check_labels(args: &Args, labels: Option<&Tensor>) -> Result<(), Stop> {
+    match (&args.labels, labels) {
+        (Some(name), None) => {
+            let title = format!("the inputs file contains no array `{name}` for --labels");
+            Err(Diagnostic::new(Code::E0501, title).into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -69,7 +69,7 @@ impl Held {
     }
 
     /// The weights file next to a text: it is named after the text, and belongs to no other text.
-    fn file_beside(&self, text: &str) -> PathBuf {
+    fn sibling_file(&self, text: &str) -> PathBuf {
         let first = Path::new(text).with_extension("safetensors");
         let others = (1..).map(|i| match i {
             1 => format!("{text}.safetensors"),
@@ -136,7 +136,7 @@ pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Fxir
     let dir = Path::new(to.source).parent().unwrap_or(Path::new(""));
     let read = m.weights.iter().map(|(path, _)| dir.join(path));
     read.chain(app.session.weights.clone()).for_each(|f| held.note_file(&f));
-    let output = output.map(|f| held.file_beside(f).display().to_string());
+    let output = output.map(|f| held.sibling_file(f).display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(output) {
         import::write_weights(m, Path::new(&path), |_, a| graph::print::is_stored(a))?;
         if to.weights.is_none() {

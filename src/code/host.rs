@@ -5,7 +5,7 @@
 use crate::math::functions::{LANE_OPS, LaneOp, lane_function};
 use crate::scalar::Binary;
 use crate::scalar::math::{f32_binary, f64_binary, gcd};
-use crate::target::Target;
+use crate::target::{Isa, Target};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -15,8 +15,15 @@ use std::sync::OnceLock;
 pub(crate) struct HostFunction {
     /// The symbol: `fxc_Fmod_f32`, `fxc_Tan_f32_lanes`.
     pub symbol: String,
-    /// The address in this process.
-    pub address: usize,
+    /// The addresses in this process of its code for each instruction set.
+    addresses: [usize; 3],
+}
+
+impl HostFunction {
+    /// The address of its code for `target`.
+    pub(crate) fn address(&self, target: Target) -> usize {
+        self.addresses[target.isa() as usize]
+    }
 }
 
 macro_rules! functions {
@@ -53,7 +60,8 @@ macro_rules! functions {
 fn function(symbol: &str, address: *const ()) -> HostFunction {
     HostFunction {
         symbol: symbol.into(),
-        address: address as usize,
+        // The Rust compiler's baseline runs everywhere.
+        addresses: [address as usize; 3],
     }
 }
 
@@ -77,11 +85,13 @@ pub(crate) fn lane_symbol(op: LaneOp, wide: bool) -> String {
 }
 
 fn lane_functions() -> impl Iterator<Item = HostFunction> {
-    let isa = Target::native().isa();
     let all = LANE_OPS.iter().flat_map(|&op| [(op, false), (op, true)]);
     all.filter_map(move |(op, wide)| {
-        let f = lane_function(op, wide, isa)?;
-        Some(function(&lane_symbol(op, wide), f as *const ()))
+        let address = |isa| Some(lane_function(op, wide, isa)? as usize);
+        Some(HostFunction {
+            symbol: lane_symbol(op, wide),
+            addresses: [address(Isa::Portable)?, address(Isa::Avx2)?, address(Isa::Avx512)?],
+        })
     })
 }
 
@@ -99,6 +109,16 @@ fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<String, usize>)
 mod tests {
     use super::*;
     use crate::scalar::Unary;
+
+    #[test]
+    fn a_target_gets_the_code_of_its_instruction_set() {
+        let op = LaneOp::Unary(Unary::Tan);
+        let function = &host_functions()[host_function(&lane_symbol(op, false)).expect("has vector code")];
+        let levels = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+        let expected = levels.map(|isa| lane_function(op, false, isa).expect("has vector code") as usize);
+        assert_eq!(function.addresses, expected);
+        assert_eq!(function.address(Target::default()), expected[0]);
+    }
 
     #[test]
     fn symbols_name_functions_that_compute() {

@@ -2,6 +2,7 @@
 //! are filled in.
 
 use super::{FunctionInfo, KernelFunction, host_function, host_functions};
+use crate::target::Target;
 use memmap2::{Mmap, MmapMut};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -39,7 +40,8 @@ pub(crate) struct LoadedFunction {
     pub info: FunctionInfo,
 }
 
-/// Copies code into executable memory of this process.
+/// Copies code into executable memory of this process. The host functions that it calls use the features of `target`, which
+/// the processor has.
 ///
 /// # Safety
 /// Each function follows the calling convention of compiled kernels, is for this processor, and comes from
@@ -47,8 +49,9 @@ pub(crate) struct LoadedFunction {
 pub(crate) unsafe fn load_functions(
     code: &[u8],
     functions: Vec<LoadedFunction>,
+    target: Target,
 ) -> Result<Vec<Arc<KernelFunction>>, String> {
-    let memory = Arc::new(place_code(code, &functions)?);
+    let memory = Arc::new(place_code(code, &functions, target)?);
     let into_function = |f: LoadedFunction| {
         // SAFETY: the range was checked to be within the code, and the caller guarantees that it is the function of a
         // kernel.
@@ -61,7 +64,7 @@ pub(crate) unsafe fn load_functions(
 }
 
 /// Copies the code, fills in the addresses, and makes the copy executable and read-only.
-fn place_code(code: &[u8], functions: &[LoadedFunction]) -> Result<Mmap, String> {
+fn place_code(code: &[u8], functions: &[LoadedFunction], target: Target) -> Result<Mmap, String> {
     if !cfg!(target_arch = "x86_64") {
         // Other processors require an instruction cache flush.
         return Err("code can only be loaded on x86-64".into());
@@ -75,7 +78,7 @@ fn place_code(code: &[u8], functions: &[LoadedFunction]) -> Result<Mmap, String>
             let n = host_function(&call.symbol).ok_or_else(|| format!("unknown function `{}`", call.symbol))?;
             let offset = call.at as usize;
             let place = body.get_mut(offset..offset.saturating_add(ADDRESS));
-            let address = host_functions()[n].address as u64;
+            let address = host_functions()[n].address(target) as u64;
             place
                 .ok_or("an address is outside its function")?
                 .copy_from_slice(&address.to_le_bytes());

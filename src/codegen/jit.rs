@@ -7,6 +7,7 @@ use crate::code::{
     CodeError, CompileKernels, CompiledKernels, FunctionInfo, KernelFunction, host_function, host_functions,
 };
 use crate::kernel::Kernel;
+use crate::target::Target;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, default_libcall_names};
 use std::any::Any;
@@ -93,7 +94,8 @@ impl CompileUnit {
             Some(parts) => parts,
             none => {
                 let mut builder = JITBuilder::with_isa(host_isa(options.target)?, default_libcall_names());
-                builder.symbol_lookup_fn(Box::new(host_address));
+                let target = options.target.unwrap_or_else(Target::native);
+                builder.symbol_lookup_fn(Box::new(move |symbol| host_address(symbol, target)));
                 let module = JITModule::new(builder);
                 let writer = FunctionWriter::new(&module, options);
                 none.insert((module, writer, 0))
@@ -131,8 +133,8 @@ impl CompileUnit {
 }
 
 /// The address of a host function that compiled code calls.
-fn host_address(symbol: &str) -> Option<*const u8> {
-    host_function(symbol).map(|n| host_functions()[n].address as *const u8)
+fn host_address(symbol: &str, target: Target) -> Option<*const u8> {
+    host_function(symbol).map(|n| host_functions()[n].address(target) as *const u8)
 }
 
 /// The memory of functions that were compiled together. The mutex is never locked; the module is only kept alive.

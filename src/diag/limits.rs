@@ -1,12 +1,12 @@
 //! The diagnostics of work that exceeds its limits.
 
 use super::{Code, Diagnostic};
-use crate::budget::{self, RefusedBytes};
+use crate::budget::{self, Limits, RefusedBytes};
 
 /// The time limit has passed.
 pub(crate) fn out_of_time() -> Diagnostic {
     Diagnostic::new(Code::E0513, "the work takes longer than the time limit")
-        .help("raise the limit: `--max-time SECONDS`")
+        .help("raise the limit: `--max-time SECONDS`, or the option `max_time` in a program")
 }
 
 /// A model, or a value in it, has too many nodes or items. `what` is a sentence without its end: "inlining `g` creates".
@@ -23,8 +23,9 @@ pub(crate) fn too_many_items(node: &str, most: usize) -> Diagnostic {
 }
 
 fn beyond_nodes(title: String) -> Diagnostic {
-    Diagnostic::new(Code::E0114, title)
-        .help("raise the limit, if the model is meant to be so large: `--max-nodes NUMBER`")
+    Diagnostic::new(Code::E0114, title).help(
+        "raise the limit, if the model is meant to be so large: `--max-nodes NUMBER`, or the option `max_nodes` in a program",
+    )
 }
 
 /// An allocation exceeds the limit, or what the system has.
@@ -50,4 +51,12 @@ pub(crate) fn check_time() -> Result<(), Diagnostic> {
         true => Err(out_of_time()),
         false => Ok(()),
     }
+}
+
+/// Runs `work` within limits. An allocation that is refused unwinds it and is the error (E0509).
+pub fn run_limited<R>(limits: &Limits, work: impl FnOnce() -> R) -> Result<R, Box<Diagnostic>> {
+    // The note of the error states the limit, so it is made while the limit holds.
+    budget::with_limits(limits, || {
+        budget::catch_refusal(work).map_err(|refused| Box::new(out_of_memory(refused)))
+    })
 }

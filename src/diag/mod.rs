@@ -21,6 +21,7 @@ use words::clip_text;
 
 /// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// Information; compilation continues.
     Note,
@@ -43,6 +44,7 @@ pub struct Label {
 
 /// Whether a suggestion can be applied without review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Applicability {
     /// It is certainly correct: `fxc check --fix` applies it.
     Safe,
@@ -70,6 +72,7 @@ impl Suggestion {
 
 /// One error, warning or note.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Diagnostic {
     /// Its kind, explained by `fxc explain CODE`.
     pub code: Code,

@@ -4,6 +4,7 @@ use super::files::not_a_model;
 use super::load::LoadedModel;
 use super::session::{Reported, Session, Staged};
 use super::stage::{Stage, StageProduct};
+use crate::budget;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::GraphModule;
 use crate::import;
@@ -12,6 +13,7 @@ use crate::tensor::files::{FileKind, HEAD};
 use crate::types::DType;
 use memmap2::{Mmap, MmapMut};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,6 +73,9 @@ fn own_weights(module: &mut GraphModule) {
 
 /// A copy in pages, as the reader of archives takes it.
 fn copy_to_pages(bytes: &[u8]) -> std::io::Result<Mmap> {
+    if !budget::allows_bytes(bytes.len()) {
+        return Err(ErrorKind::OutOfMemory.into());
+    }
     let mut pages = MmapMut::map_anon(bytes.len())?;
     pages.copy_from_slice(bytes);
     pages.make_read_only()

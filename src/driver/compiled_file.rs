@@ -1,5 +1,4 @@
-//! Compiled files: their inputs are read when a file is opened, code when a call needs it, and graphs only if
-//! necessary.
+//! Compiled files: inputs are read when a file is opened, code when a call needs it, and graphs only if necessary.
 
 use super::code_source::CodeSource;
 use super::load::{self, LoadOptions, LoadedModel};
@@ -322,17 +321,18 @@ impl CompiledFile {
     fn load_part(&self, session: &mut Session, part: u32, threads: usize) -> Staged<Executable> {
         session.check_cancelled()?;
         let start = Instant::now();
-        let target = self.manifest.native.get(part as usize).and_then(NativeEntry::target);
-        let library = math::Native::for_target(target.unwrap_or_default());
-        let library = library.exact(session.exact).precision(session.precision);
+        let entry = self.manifest.native.get(part as usize);
+        let target = entry.and_then(NativeEntry::target).unwrap_or_default();
+        let library = math::Native::for_target(target).exact(session.exact);
         let options = runtime::ExecutableOptions {
             pool: session.thread_pool(thread_count(threads)),
-            library: Arc::new(library),
+            library: Arc::new(library.precision(session.precision)),
             // The code in the file replaces this.
             compiler: Arc::new(crate::codegen::Jit::default()),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
             cancel: session.cancel.clone(),
+            target,
         };
         match load_native(&self.container, part, &options) {
             Ok(executable) => {

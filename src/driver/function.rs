@@ -15,6 +15,7 @@ use crate::graph::{Attribute, GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::runtime::Executable;
 use crate::source::Sources;
+use crate::target::{Target, with_target};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
 use std::collections::HashMap;
@@ -224,7 +225,9 @@ impl Function {
     pub fn call(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<CallResult> {
         self.prepare(session, bound)?;
         let version = self.versions.last_mut().ok_or(Reported)?;
-        let result = version.ready.run(&version.module, bound, &mut self.state);
+        // Interpreted parts are for the target too.
+        let target = session.target.unwrap_or_else(Target::native);
+        let result = with_target(target, || version.ready.run(&version.module, bound, &mut self.state));
         let is_tuple = returns_tuple(&self.module);
         let is_compiled = version.ready.whole_executable().is_some();
         let called = result.map(|v| split_results(&version.module, v, is_tuple).detach(is_compiled));

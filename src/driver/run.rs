@@ -2,8 +2,7 @@
 
 use super::inputs::bind::{self, BoundInputs, Value};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Graph, GraphModule, NodeId};
-use crate::interp;
+use crate::graph::{Graph, NodeId};
 use crate::runtime::Executable;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Val};
@@ -51,11 +50,6 @@ pub(super) fn input_positions(executable: &Executable, graph: &Graph) -> Option<
     let inputs = executable.program().inputs.iter();
     let inputs = inputs.filter(|i| i.ty.is_some() && i.state.is_none());
     inputs.map(|i| position(&i.name)).collect()
-}
-
-/// The interpreter's result for a checked module at any level.
-pub fn interpret_module(module: &GraphModule, bound: &BoundInputs) -> Result<Value, Diagnostic> {
-    interp::run(module, bound.values.clone())
 }
 
 /// The results that the user sees: without the leading new values of buffers and inputs.

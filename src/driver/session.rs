@@ -347,6 +347,7 @@ impl Session {
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
             cancel: self.cancel.clone(),
+            target: self.target.unwrap_or_else(Target::native),
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

@@ -36,14 +36,16 @@ pub use fxir::build::build;
 pub use fxir::print;
 pub use fxir::print::print;
 pub use gaps::Gaps;
-pub use lint::{lint, lint_around, place_note};
+pub use lint::lint;
+pub(crate) use lint::{lint_around, place_note};
 pub use module::{
     Attribute, AttributeKind, CallSpec, DeclPlaces, DimRange, GraphModule, ModuleDecl, OpDecl, SizeGuard,
 };
 pub use namer::Namer;
 pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm};
 pub use purity::is_impure;
-pub use signature::{InputSpec, OutputSpec, Signature, lift, traced_minimum, type_output, unlift};
+pub use signature::{InputSpec, OutputSpec, Signature, lift, unlift};
+pub(crate) use signature::{traced_minimum, type_output};
 pub use text::{NodeText, TorchLine};
 pub use torch::codegen::PyTreeParams;
 pub use torch::print as torch_print;

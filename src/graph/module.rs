@@ -28,6 +28,7 @@ pub struct ModuleDecl {
 
 /// The source spans of the parts of a module declaration.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DeclPlaces {
     /// The class.
     pub class: Span,
@@ -140,6 +141,7 @@ pub struct CallSpec {
 
 /// The graphs of a file and what they refer to.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct GraphModule {
     /// Its name: that of the file, or the model's class.
     pub name: String,

@@ -127,6 +127,7 @@ impl Frame {
 
 /// What is known about a node apart from its operation.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Meta {
     /// Its type, declared by a file or the caller, or inferred.
     pub ty: Option<Type>,

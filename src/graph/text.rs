@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 /// The source text of one node.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct NodeText {
     /// The span of the type within the statement.
     pub type_span: Option<Span>,
@@ -30,6 +31,7 @@ pub struct NodeText {
 
 /// The parts of a node's line in torch's text that the node itself does not determine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TorchLine {
     /// The indentation before `%` or `return`.
     pub indent: Arc<str>,

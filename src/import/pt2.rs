@@ -225,7 +225,7 @@ impl ProgramReader<'_> {
             Some(v) => v.to_string(),
             None => open.to_string(),
         };
-        let one = |(name, r): (&String, &Value)| {
+        let read_range = |(name, r): (&String, &Value)| {
             let text = format!(
                 "VR[{}, {}]",
                 bound(r, "min_val", "-int_oo"),
@@ -233,7 +233,7 @@ impl ProgramReader<'_> {
             );
             (name.as_str().into(), text.into())
         };
-        ranges.into_iter().flatten().map(one).collect()
+        ranges.into_iter().flatten().map(read_range).collect()
     }
 
     /// Reads the ranges of sizes.
@@ -321,7 +321,7 @@ fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<Out
         let (a, b) = (specs.len(), values.len());
         return Err(format!("the signature has {}, but the graph has {b}", count(a, "output")).into());
     }
-    let one = |(i, spec): (usize, &Value)| {
+    let read_spec = |(i, spec): (usize, &Value)| {
         let (kind, spec) = read_union(spec).map_err(|e| e.within(format_args!("output {i}")))?;
         let (word, key) = match kind {
             "user_output" => ("USER_OUTPUT", None),
@@ -341,7 +341,7 @@ fn read_output_specs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<Out
             target: key.map(|k| get_text(spec, k)).transpose()?.map(Arc::from),
         })
     };
-    specs.iter().enumerate().map(one).collect()
+    specs.iter().enumerate().map(read_spec).collect()
 }
 
 /// The model's nesting of `count` results.

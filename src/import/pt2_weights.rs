@@ -252,16 +252,16 @@ impl WeightView {
         let size = self.dtype.size();
         let mut out = AlignedBytes::zeroed(len);
         let mut index = vec![0usize; self.shape.len()];
-        let mut at = self.offset;
+        let mut offset = self.offset;
         for chunk in out.bytes_mut().chunks_exact_mut(size) {
-            chunk.copy_from_slice(&bytes[at * size..(at + 1) * size]);
+            chunk.copy_from_slice(&bytes[offset * size..(offset + 1) * size]);
             for d in (0..index.len()).rev() {
                 index[d] += 1;
-                at += self.strides[d];
+                offset += self.strides[d];
                 if index[d] < self.shape[d] {
                     break;
                 }
-                at -= self.strides[d] * self.shape[d];
+                offset -= self.strides[d] * self.shape[d];
                 index[d] = 0;
             }
         }

@@ -35,8 +35,8 @@ pub(super) fn parse_called(spec: &str, names: Option<Vec<String>>, inputs: usize
         [Val::Tuple(args), Val::Tuple(none)] if none.is_empty() => (args, &[][..]),
         _ => return Ok(None),
     };
-    let one = |v: &Val<usize>| matches!(v, Val::Leaf(_));
-    if args.iter().chain(kwargs.iter().map(|(_, v)| v)).all(one) {
+    let is_leaf = |v: &Val<usize>| matches!(v, Val::Leaf(_));
+    if args.iter().chain(kwargs.iter().map(|(_, v)| v)).all(is_leaf) {
         return Ok(None);
     }
     let keys = kwargs.iter().filter_map(|(k, _)| match k {

@@ -29,13 +29,13 @@ pub fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
 
 fn bind_file(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostics {
     let mut out = Diagnostics::new();
-    let at = module.weights.as_ref().and_then(|(_, span)| *span);
+    let place = module.weights.as_ref().and_then(|(_, span)| *span);
     let mut file = match files::read(path) {
         Ok(file) => file,
         Err(e) => {
             let title = format!("the weights file `{}` cannot be read", path.display());
             let d = Diagnostic::new(Code::E0407, title)
-                .at_opt(at, "named here")
+                .at_opt(place, "named here")
                 .note(file_error_reason(&e));
             out.push(match &e.problem {
                 Problem::Kind(kind) => d.help(kind.advice(FileRole::Weights, &path.display().to_string())),

@@ -98,7 +98,7 @@ pub(super) fn has_unknown(v: &Type) -> bool {
 }
 
 /// The result of an in-place call: the first parameter's type, if the result can be stored there.
-pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
+pub(crate) fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
     // `x.unsqueeze_(0)` changes the shape of `x`, not its elements.
     if call.op.view.is_some() && call.op.aliases {
         return Ok(result);
@@ -152,13 +152,13 @@ fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
 }
 
 /// The error of a call with `results` results but `out` tensors to write them to.
-pub fn wrong_number(out: usize, results: usize) -> OpError {
+pub(crate) fn wrong_number(out: usize, results: usize) -> OpError {
     OpError::arg("out", format!("`out` has {out} tensors, but the op returns {results}"))
 }
 
 /// The type of a tensor of type `target` after a result of type `result` is written to it; an error if it cannot be
 /// stored.
-pub fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
+pub(crate) fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
     let Val::Leaf(res) = &result else { return Ok(result) };
     if promote_types(target.dtype, res.dtype).is_none_or(|p| p.category() > target.dtype.category()) {
         return Err(OpError::dtype(format!(

@@ -18,7 +18,7 @@ use crate::types::Val;
 use std::sync::Arc;
 
 /// The row that collects the results of an expanded call.
-pub const GATHERED: &str = "gathered";
+pub(crate) const GATHERED: &str = "gathered";
 
 const PREFIX: &str = "higher_order.auto_functionalized";
 

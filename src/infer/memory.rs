@@ -152,7 +152,11 @@ fn forget_value(ty: Type) -> Type {
 
 /// The layout of a call's result of type `ty`; `layout_of` returns the layouts of operands. For several results, it says
 /// whether they have memory of their own.
-pub fn result_layout(resolved: &Resolved, ty: &Type, layout_of: &dyn Fn(&Operand) -> Option<Layout>) -> Option<Layout> {
+pub(crate) fn result_layout(
+    resolved: &Resolved,
+    ty: &Type,
+    layout_of: &dyn Fn(&Operand) -> Option<Layout>,
+) -> Option<Layout> {
     let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
     let of_param = |i: usize| layout_of(operands.args.get(i)?.as_leaf()?);
     let Val::Leaf(out) = ty else {

@@ -26,18 +26,19 @@ mod unknown;
 pub mod untyped;
 mod wrappers;
 
-pub use crate::graph::place_note;
-pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
+pub(crate) use crate::graph::place_note;
+pub use call::{call_type, infer_node};
+pub(crate) use call::{inplace_type, stored_type, wrong_number};
 pub use declared::matches_declared;
-pub use functional::GATHERED;
-pub use memory::result_layout;
-pub use report::op_error;
-pub use resolve::{graph_callee, is_open, resolve_node, resolve_with};
-pub use resolved::{
-    Callee, Operand, Resolved, arg_type, attribute_type, is_value, map_leaves, operand_type, result_type,
-};
+pub(crate) use functional::GATHERED;
+pub(crate) use memory::result_layout;
+pub(crate) use report::op_error;
+pub use resolve::resolve_node;
+pub(crate) use resolve::{graph_callee, is_open, resolve_with};
+pub use resolved::{Callee, Operand, Resolved, is_value, result_type};
+pub(crate) use resolved::{arg_type, attribute_type, map_leaves, operand_type};
 pub use solve::{EquationOrigin, Guard, Solver};
-pub use wrappers::{CONVERSIONS, expand_wrappers};
+pub(crate) use wrappers::{CONVERSIONS, expand_wrappers};
 
 use crate::budget;
 use crate::diag::limits::{too_many_items, too_many_nodes};
@@ -78,6 +79,7 @@ impl InferOptions {
 
 /// The results of inference except the types, which are stored in the nodes.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Inference {
     /// Errors and warnings.
     pub diagnostics: Diagnostics,

@@ -152,7 +152,13 @@ fn node_of(o: &Operand) -> Option<NodeId> {
 
 /// The diagnostic for an error of an op's rule or meaning. It adds the location of the argument at fault, the locations
 /// that determine the operands' types, and the user's Python source.
-pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &dyn Fn(NodeId) -> Type) -> Diagnostic {
+pub(crate) fn op_error(
+    graph: &Graph,
+    n: NodeId,
+    resolved: &Resolved,
+    e: OpError,
+    ty: &dyn Fn(NodeId) -> Type,
+) -> Diagnostic {
     let node = &graph[n];
     let span = e
         .param

@@ -18,7 +18,12 @@ use std::sync::Arc;
 /// The graph of the same file that a node calls, and the number of leading arguments that belong to a wrapper, not to
 /// the graph. An example is `wrap_with_set_grad_enabled(False, @graph, …)`, which changes nothing here. A graph does
 /// not call itself: in a graph named `softmax`, `softmax` is the op.
-pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: NodeId) -> Option<(Arc<str>, usize)> {
+pub(crate) fn graph_callee(
+    module: &GraphModule,
+    caller: &str,
+    graph: &Graph,
+    node: NodeId,
+) -> Option<(Arc<str>, usize)> {
     let n = &graph[node];
     if n.op() != Opcode::CallFunction || n.target() == caller {
         return None;
@@ -63,7 +68,7 @@ pub fn resolve_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result
 }
 
 /// Resolves a call node by the types that `ty` returns. `caller` is the name of `graph`, or empty if unknown.
-pub fn resolve_with(
+pub(crate) fn resolve_with(
     module: &GraphModule,
     caller: &str,
     graph: &Graph,
@@ -173,7 +178,7 @@ fn resolve_op(
 
 /// Whether the op that a function or method call means depends on unknown types. Such a call keeps its spelling until
 /// they are known.
-pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
+pub(crate) fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
     let n = &graph[node];
     if !matches!(n.op(), Opcode::CallFunction | Opcode::CallMethod) {
         return false;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 /// A value in a resolved call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Operand {
     /// A node's value.
     Node(NodeId),
@@ -18,6 +19,7 @@ pub enum Operand {
 
 /// The target of a call.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Callee {
     /// An op of the table.
     Op(Spelling),
@@ -27,6 +29,7 @@ pub enum Callee {
 
 /// A call with its arguments and their types.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Resolved {
     /// The target.
     pub callee: Callee,
@@ -135,7 +138,7 @@ impl Resolved {
 }
 
 /// Maps every leaf to a value.
-pub fn map_leaves<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
+pub(crate) fn map_leaves<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
     let r: Result<Val<U>, std::convert::Infallible> = v.try_map(&mut |t| Ok(f(t)));
     match r {
         Ok(v) => v,
@@ -197,7 +200,7 @@ fn expand_leaf(o: &Operand, ty: &Type, split: bool) -> Val<Operand> {
 }
 
 /// The type of an argument; `ty` returns the types of nodes.
-pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
+pub(crate) fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
     let r: Result<Type, std::convert::Infallible> = arg.try_map(&mut |&n| Ok(ty(n)));
     match r {
         Ok(t) => t,
@@ -205,7 +208,7 @@ pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
 }
 
 /// The type of an operand.
-pub fn operand_type(module: &GraphModule, graph: &Graph, o: &Operand) -> Type {
+pub(crate) fn operand_type(module: &GraphModule, graph: &Graph, o: &Operand) -> Type {
     let node = |n: &NodeId| graph[*n].meta.ty.clone().unwrap_or(Val::Unknown);
     match o {
         Operand::Node(n) => node(n),
@@ -225,7 +228,7 @@ pub fn result_type(graph: &Graph) -> Type {
 
 /// The type of the attribute `path`. It is unknown if the attribute has no value, is not declared, and is not implied
 /// by a module's declaration.
-pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
+pub(crate) fn attribute_type(module: &GraphModule, path: &str) -> Type {
     let known = declared_attribute(module, path).or_else(|| module.implied.get(path).cloned());
     known
         .or_else(|| implied_attribute(module, path))

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// The origin of an equation: what demands it, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EquationOrigin {
     /// The text of the error that torch would raise, or the declaration.
     pub what: String,
@@ -37,6 +38,7 @@ impl EquationOrigin {
 
 /// An equation that could be neither solved nor decided. It must be checked when the sizes are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Guard {
     /// The left side.
     pub left: Dim,
@@ -48,6 +50,7 @@ pub struct Guard {
 
 /// An equation that cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Contradiction {
     /// The left side with known sizes substituted.
     pub left: Dim,

@@ -6,6 +6,7 @@ use crate::types::{Type, Val};
 
 /// An input or attribute whose type is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Untyped {
     /// Its node.
     pub node: NodeId,
@@ -15,6 +16,7 @@ pub struct Untyped {
 
 /// The unknown part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpenPart {
     /// The whole type.
     Type,

@@ -19,10 +19,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The conversions inserted in autocast regions: rows of the op table.
-pub const CONVERSIONS: [&str; 3] = ["autocast_to", "autocast_widest", "autocast_contracted"];
+pub(crate) const CONVERSIONS: [&str; 3] = ["autocast_to", "autocast_widest", "autocast_contracted"];
 
 /// The module with its wrappers expanded; `None` if it has none.
-pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
+pub(crate) fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
     let is_wrapper = |n: &Node| n.op() == Opcode::CallFunction && (is_on(n) || functional::is_call(n));
     let mut graphs = module.graphs.values();
     if !graphs.any(|g| g.iter().any(|n| is_wrapper(&g[n]))) {

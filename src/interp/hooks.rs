@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 /// A node that is about to run.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct RunningNode<'a> {
     /// The module.
     pub module: &'a GraphModule,

@@ -103,6 +103,7 @@ impl<T: Into<Affine>> Add<T> for Affine {
     type Output = Affine;
     fn add(mut self, other: T) -> Affine {
         let other = other.into();
+        // Saturated, because an offset that wrapped around could pass the verifier.
         self.base = self.base.saturating_add(other.base);
         for (v, s) in other.terms {
             match self.terms.binary_search_by_key(&v, |t| t.0) {

@@ -121,6 +121,7 @@ impl KernelBuilder {
             dtype,
             shape: shape.to_vec(),
             role,
+            // So large a result leaves the caches before anything reads it.
             streams: role == BufferRole::Out && bytes >= LARGE,
         });
         Buf(self.kernel.buffers.len() as u32 - 1)
@@ -169,6 +170,8 @@ impl KernelBuilder {
     fn define_value(&mut self, inst: Inst, dtype: DType) -> Value {
         let mut key = vec![];
         key::encode_inst(&inst, &mut key);
+        // Decompositions repeat expressions, and members of a cluster repeat loads and indices. Equal instructions
+        // are one value.
         if let Some(&v) = self.known.iter().rev().find_map(|m| m.get(&key)) {
             return v;
         }
@@ -274,6 +277,7 @@ impl KernelBuilder {
 
     /// Forgets the known loads of a buffer after a store to it.
     fn forget_loads(&mut self, b: Buf) {
+        // The store may change any element, so a load after it is another value.
         for m in &mut self.known {
             m.retain(|k, _| !key::is_load_of(k, b));
         }

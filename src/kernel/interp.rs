@@ -8,7 +8,7 @@ use crate::scalar::{Compare, EvalError};
 /// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
 /// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.
 pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize) -> Status {
-    let mut at = 0;
+    let mut place = 0;
     let mut local = vec![];
     let places = k.buffers.iter().map(|b| {
         if b.role == BufferRole::Local {
@@ -17,8 +17,8 @@ pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize
             local.push(vec![0xffu8; b.numel() * b.dtype.size()]);
             BufferSlot::Local(local.len() - 1)
         } else {
-            at += 1;
-            BufferSlot::Param(at - 1)
+            place += 1;
+            BufferSlot::Param(place - 1)
         }
     });
     let places = places.collect();

@@ -87,6 +87,7 @@ fn check_parallel_range(k: &Kernel) -> Checked {
         total.is_some_and(|t| t <= i64::MAX as usize),
         "the parallel range is too large"
     );
+    // Every chunk of the range executes it again, so it must be cheap and must not write.
     let before = &k.body[..k.body.len() - 1];
     ensure!(
         before

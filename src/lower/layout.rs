@@ -76,6 +76,7 @@ fn gains_channels_last(tir: &Tir) -> Vec<bool> {
         .iter()
         .flat_map(|o| o.leaves())
         .for_each(|v| read[v.0 as usize] = true);
+    // In reverse: whether a view or a pointwise value gains depends on its own readers.
     for i in (0..n).rev() {
         let u = ValueId(i as u32);
         let def = tir.value(u);

@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 10] = [
+pub const PIPELINE: [StepInfo; 11] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
@@ -57,6 +57,12 @@ pub const PIPELINE: [StepInfo; 10] = [
         "copy-results",
         "copies results that are views, inputs or constants, because a result must be a contiguous buffer of its own",
         StepChange::Tir(Tir::copy_shared_results),
+    ),
+    // After the steps that redefine values, whose former operands may be unused.
+    step_info(
+        "remove-unused",
+        "removes values that no result depends on",
+        StepChange::Tir(Tir::remove_unused_values),
     ),
     step_info(
         "fuse",

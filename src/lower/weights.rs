@@ -36,6 +36,7 @@ fn values_used_as_weights(tir: &Tir) -> Vec<bool> {
     let calls = tir.calls.iter().flat_map(|c| c.call.args.iter());
     let results = tir.output.iter().chain(calls).flat_map(|a| a.leaves());
     results.for_each(|v| other[v.0 as usize] = true);
+    // In reverse: all readers of a view are known before its operand inherits them.
     for v in (0..tir.values.len() as u32).rev().map(ValueId) {
         let weight_operand = match &tir.value(v).def {
             Def::Contract {
@@ -112,7 +113,10 @@ fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
         integers,
         strides: [rows.1, cols.1],
         shape: [value.shape[0], value.numel() / value.shape[0]],
-        zero: block(affine.zero)?,
+        zero: match block(affine.zero)? {
+            Some(zero) => Some(with_integers(zero)?),
+            None => None,
+        },
         scale: block(affine.scale)?,
         dtype: value.dtype,
     };
@@ -121,17 +125,37 @@ fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
         .flatten()
 }
 
+/// Zero points that were folded to floats, as the integers that they are.
+fn with_integers(zero: BlockValues) -> Option<BlockValues> {
+    let values = &zero.values;
+    if !values.dtype().is_float() {
+        return Some(zero);
+    }
+    let is_integer = |x: f64| x.fract() == 0.0 && x.abs() <= MAX_ZERO as f64;
+    let whole = (0..values.numel()).all(|i| is_integer(values.get(i).to_f64()));
+    whole.then(|| BlockValues {
+        values: values.to(DType::I32),
+        ..zero
+    })
+}
+
 /// Whether integers minus zero points fit 16 bits and are exact in the weight's dtype.
 fn zeros_fit(q: &Quantized) -> bool {
     let Some(zero) = &q.zero else { return true };
-    let most = match (q.dtype, q.integers.dtype()) {
-        (DType::F32, _) => MAX_ZERO,
-        (_, DType::I8) => 128,
-        _ => 0,
+    // f16 and bf16 have all integers up to 256.
+    let range = match (q.dtype, q.integers.dtype()) {
+        (DType::F32, _) => -MAX_ZERO..=MAX_ZERO,
+        (_, DType::I8) => -128..=128,
+        _ => 0..=255,
     };
     let values = &zero.values;
-    let small = values.dtype() == DType::I8 && most >= 128;
-    values.dtype().is_int() && (small || (0..values.numel()).all(|i| values.get(i).to_i64().abs() <= most))
+    // If all values of the dtype fit, large tables need not be searched.
+    let all_fit = match values.dtype() {
+        DType::I8 => *range.start() <= -128 && *range.end() >= 127,
+        DType::U8 => *range.start() <= 0 && *range.end() >= 255,
+        _ => false,
+    };
+    values.dtype().is_int() && (all_fit || (0..values.numel()).all(|i| range.contains(&values.get(i).to_i64())))
 }
 
 /// Finds integers, zero points and scales in the expression of a weight.

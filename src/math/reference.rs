@@ -100,12 +100,12 @@ fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv)
             for i in 0..gi {
                 let channel = o / go * gi + i;
                 let x = &x[(image * c.in_channels + channel) * in_size..][..in_size];
-                let at = if c.transposed {
+                let place = if c.transposed {
                     channel * go + o % go
                 } else {
                     o * gi + i
                 };
-                add_plane(c, out, x, &w[at * taps..][..taps], y);
+                add_plane(c, out, x, &w[place * taps..][..taps], y);
             }
         }
     }

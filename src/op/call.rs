@@ -7,6 +7,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// An op with one value per parameter of its schema, in order.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Call<T> {
     /// The op.
     pub op: &'static Op,
@@ -16,6 +17,7 @@ pub struct Call<T> {
 
 /// The reason why an op cannot be applied to its arguments: a diagnostic without a location, which the caller adds.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct OpError {
     /// The kind of error.
     pub code: Code,
@@ -295,6 +297,7 @@ pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
 
 /// The results of type rules besides types: equations between sizes.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Sizes {
     /// Pairs of sizes that must be equal for the graph to run, with the reason.
     pub equations: Vec<(Dim, Dim, String)>,

@@ -9,43 +9,46 @@ use std::sync::Arc;
 pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     let control = call.op.control();
     let control = control.ok_or_else(|| OpError::refused("not a control-flow op"))?;
-    let (graph, list) = (|name| graph_argument(call, name), |name| list_argument(call, name));
-    let (mut predicate, mut carried, mut rows, mut extra) = (None, vec![], vec![], vec![]);
-    let graphs = match control {
-        Control::Cond => {
-            predicate = Some(call.get("pred").clone());
-            carried = list("operands")?;
-            vec![graph("true_fn")?, graph("false_fn")?]
-        }
-        Control::While => {
-            (carried, extra) = (list("carried_inputs")?, list("additional_inputs")?);
-            vec![graph("cond_fn")?, graph("body_fn")?]
-        }
-        Control::Scan => {
-            (carried, rows, extra) = (list("init")?, list("xs")?, list("additional_inputs")?);
-            vec![graph("combine_fn")?]
-        }
-        Control::Map => {
-            (rows, extra) = (list("xs")?, list("pos_args")?);
-            vec![graph("f")?]
-        }
-        Control::AssociativeScan => {
-            (rows, extra) = (list("xs")?, list("additional_inputs")?);
-            vec![graph("combine_fn")?]
-        }
+    let graph = |name| graph_argument(call, name);
+    let list = |name: Option<&str>| name.map_or(Ok(vec![]), |name| list_argument(call, name));
+    let [carried, rows, extra] = list_names(control);
+    let parts = ControlCall {
+        control,
+        predicate: (control == Control::Cond).then(|| call.get("pred").clone()),
+        carried: list(carried)?,
+        rows: list(rows)?,
+        extra: list(extra)?,
+        graphs: graph_names(control)
+            .iter()
+            .map(|name| graph(name))
+            .collect::<OpResult<_>>()?,
     };
-    if rows.is_empty() && iterates(control) {
+    if parts.rows.is_empty() && iterates(control) {
         let title = format!("`{}` requires a tensor to iterate over", call.op.name);
         return Err(OpError::arg("xs", title));
     }
-    Ok(ControlCall {
-        control,
-        graphs,
-        predicate,
-        carried,
-        rows,
-        extra,
-    })
+    Ok(parts)
+}
+
+/// The parameters of a call's graphs.
+fn graph_names(control: Control) -> &'static [&'static str] {
+    match control {
+        Control::Cond => &["true_fn", "false_fn"],
+        Control::While => &["cond_fn", "body_fn"],
+        Control::Scan | Control::AssociativeScan => &["combine_fn"],
+        Control::Map => &["f"],
+    }
+}
+
+/// The parameters of the values that are carried, of the rows and of the other operands.
+fn list_names(control: Control) -> [Option<&'static str>; 3] {
+    match control {
+        Control::Cond => [Some("operands"), None, None],
+        Control::While => [Some("carried_inputs"), None, Some("additional_inputs")],
+        Control::Scan => [Some("init"), Some("xs"), Some("additional_inputs")],
+        Control::Map => [None, Some("xs"), Some("pos_args")],
+        Control::AssociativeScan => [None, Some("xs"), Some("additional_inputs")],
+    }
 }
 
 /// Whether calls run a graph for each row of tensors.

@@ -108,12 +108,15 @@ mod tests {
 
     #[test]
     fn overloads_and_the_arguments_they_write_to() {
-        let of = |p| writing_overload(p).map(|w| (w.packet, w.names));
-        assert_eq!(of("aten.add.out"), Some(("aten.add", "out")));
-        assert_eq!(of("aten.sum.IntList_out"), Some(("aten.sum", "out")));
-        assert_eq!(of("aten.topk.values"), Some(("aten.topk", "values indices")));
-        assert_eq!(of("aten.add.Tensor"), None);
-        assert_eq!(of("torch.out"), None);
+        let packet_and_names = |p| writing_overload(p).map(|w| (w.packet, w.names));
+        assert_eq!(packet_and_names("aten.add.out"), Some(("aten.add", "out")));
+        assert_eq!(packet_and_names("aten.sum.IntList_out"), Some(("aten.sum", "out")));
+        assert_eq!(
+            packet_and_names("aten.topk.values"),
+            Some(("aten.topk", "values indices"))
+        );
+        assert_eq!(packet_and_names("aten.add.Tensor"), None);
+        assert_eq!(packet_and_names("torch.out"), None);
     }
 
     #[test]

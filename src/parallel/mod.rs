@@ -15,6 +15,7 @@ mod cancel;
 
 pub use cancel::CancelToken;
 
+use crate::target::{thread_target, with_target};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
@@ -162,11 +163,13 @@ impl Pool {
             (0..chunks).for_each(f);
             return;
         }
+        // A chunk may run on another thread, whose target is the machine.
+        let target = thread_target();
         let mut first = 0;
         let mut outcome = Ok(());
         while first < chunks && outcome.is_ok() {
             let n = (chunks - first).min(MAX_CHUNKS);
-            outcome = self.run_round(n, &|i: usize| f(first + i));
+            outcome = self.run_round(n, &|i: usize| with_target(target, || f(first + i)));
             first += n;
         }
         self.busy.store(false, Release);

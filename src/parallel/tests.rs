@@ -1,4 +1,5 @@
 use super::*;
+use crate::target::Target;
 
 #[test]
 fn parts_cover_a_slice_once() {
@@ -24,6 +25,21 @@ fn every_chunk_runs_once() {
                 "{threads} threads, {n} chunks"
             );
         }
+    }
+}
+
+#[test]
+fn workers_have_the_target_of_the_caller() {
+    let pool = Pool::new(3);
+    for target in [Target::default(), Target::native()] {
+        let same = AtomicUsize::new(0);
+        with_target(target, || {
+            pool.run(100, |_| {
+                std::thread::sleep(Duration::from_micros(50));
+                same.fetch_add((thread_target() == target) as usize, Relaxed);
+            })
+        });
+        assert_eq!(same.into_inner(), 100);
     }
 }
 

@@ -11,6 +11,7 @@ mod library;
 pub mod manager;
 pub mod observer;
 mod pipeline;
+pub mod quantize;
 pub mod tutorial;
 mod verify;
 
@@ -145,6 +146,7 @@ impl Default for PassOptions {
 }
 
 /// What a pass gets besides the module.
+#[non_exhaustive]
 pub struct PassContext<'o> {
     /// How the pipeline runs.
     pub options: &'o PassOptions,
@@ -154,6 +156,7 @@ pub struct PassContext<'o> {
 
 /// The record of one pass.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PassRun {
     /// The pass.
     pub name: &'static str,
@@ -171,6 +174,7 @@ pub struct PassRun {
 
 /// The record of a run of the pipeline.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct PassReport {
     /// One entry per pass that ran.
     pub runs: Vec<PassRun>,

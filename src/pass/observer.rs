@@ -34,6 +34,7 @@ pub struct GraphTransformObserver {
 
 /// What a pass did.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Transformed {
     /// The pass.
     pub pass: String,

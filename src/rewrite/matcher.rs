@@ -28,6 +28,7 @@ const MAX_STEPS: usize = 50_000;
 
 /// The bindings of a pattern's holes and nodes.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Match {
     /// The bindings of calls and attributes.
     pub nodes: HashMap<NodeId, Operand>,

@@ -34,7 +34,7 @@ mod verify;
 mod view;
 
 #[cfg(test)]
-pub(crate) use verify::{SPECIAL_FLOATS, SPECIAL_INTS};
+pub(crate) use verify::{SPECIAL_FLOATS, SPECIAL_INTS, compare_tensors, complete_graph, tolerance};
 
 #[cfg(test)]
 mod tests;
@@ -42,8 +42,8 @@ mod tests;
 pub use compile::compile;
 pub use matcher::{Match, Matcher};
 pub use pattern::{Hole, Pattern, PatternError};
-pub use verify::{Counterexample, Samples, Verdict, verify};
-pub use view::is_same_value;
+pub use verify::{Counterexample, Samples, TRIALS, Verdict, verify};
+pub(crate) use view::is_same_value;
 
 use crate::budget;
 use crate::diag::limits::{check_time, too_many_nodes};
@@ -56,6 +56,7 @@ use std::sync::Arc;
 
 /// A pattern, its replacement, and a condition.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Rule {
     /// The rule's name.
     pub name: Arc<str>,
@@ -132,6 +133,7 @@ impl Default for RewriteOptions {
 
 /// A rule that fired, or nearly fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Remark {
     /// The rule.
     pub rule: Arc<str>,
@@ -162,6 +164,7 @@ impl std::fmt::Display for Remark {
 
 /// The result of rewriting.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct RewriteReport {
     /// The number of times that each rule fired, in the order of the rules.
     pub fired: Vec<(Arc<str>, usize)>,

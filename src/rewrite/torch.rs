@@ -46,6 +46,7 @@ impl Default for MatchOptions {
 
 /// One match (torch's `InternalMatch`).
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct InternalMatch {
     /// The nodes at which the search began. They match the results of the pattern that nothing else in it uses.
     pub anchors: Vec<NodeId>,

@@ -10,7 +10,7 @@ pub(crate) use random::{SPECIAL_FLOATS, SPECIAL_INTS};
 use self::random::Random;
 use super::{Hole, RewriteOptions, Rule, rewrite};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Arg, Graph, GraphModule, print};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, print};
 use crate::infer::{InferOptions, infer};
 use crate::interp;
 use crate::syntax::ast::RewriteMark;
@@ -28,6 +28,7 @@ const SHOWN: usize = 12;
 
 /// How a rule fared.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Verdict {
     /// It fired in this many graphs, and no result changed.
     Held(usize),
@@ -39,6 +40,7 @@ pub enum Verdict {
 
 /// A graph whose result a rule changes.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Counterexample {
     /// The graph before the rule.
     pub before: GraphModule,
@@ -69,6 +71,9 @@ impl Counterexample {
         })
     }
 }
+
+/// The number of graphs that a user's rule is tried on.
+pub const TRIALS: usize = 100;
 
 /// Tries a rule on random graphs until it has fired in `trials` of them. `samples` are types and literals to try besides the
 /// usual ones, for rules that match no others. A rule marked `exact` must keep every bit; others may round differently and are tried on
@@ -126,7 +131,7 @@ fn rewritten(rule: &Rule, before: &GraphModule) -> Option<GraphModule> {
 /// A graph that the rule may match: its pattern with the holes filled at random. Also the types of its inputs.
 fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(String, TensorType)>)> {
     let mut graph = Graph::new();
-    let mut map: HashMap<_, Arg> = HashMap::new();
+    let mut filled: HashMap<_, Arg> = HashMap::new();
     let mut types = vec![];
     random.begin_graph();
     let mut holes: Vec<_> = rule.pattern.holes().collect();
@@ -152,22 +157,28 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<(Strin
             },
             Hole::Either(choices) => {
                 let choice = random.pick(choices);
-                choice.try_map(&mut |l| map.get(l).cloned().ok_or(())).ok()?
+                choice.try_map(&mut |l| filled.get(l).cloned().ok_or(())).ok()?
             }
             // A value of the replacement.
             Hole::Computed(_) => return None,
         };
-        map.insert(n, arg);
+        filled.insert(n, arg);
     }
-    let result = graph.graph_copy(&rule.pattern.graph, &mut map).ok()??;
+    complete_graph(rule, graph, filled).map(|module| (module, types))
+}
+
+/// The module of a rule's pattern, if it has types. `graph` has the inputs, `filled` the values of the pattern's holes.
+pub(crate) fn complete_graph(rule: &Rule, mut graph: Graph, mut filled: HashMap<NodeId, Arg>) -> Option<GraphModule> {
+    let result = graph.graph_copy(&rule.pattern.graph, &mut filled).ok()??;
     graph.set_output(result);
+    // The places in the rule's file say nothing about this graph.
     for n in graph.ids() {
         graph.meta_mut(n).span = None;
         graph.text_mut(n).target_span = None;
     }
     let mut module = GraphModule::new("main", graph);
     let found = infer(&mut module, &InferOptions::default());
-    (!found.has_errors()).then_some((module, types))
+    (!found.has_errors()).then_some(module)
 }
 
 /// Whether both graphs give the same results; `None` if the first gives none.
@@ -194,7 +205,8 @@ fn compare_runs(
     Some(agree.try_for_each(|r| r))
 }
 
-fn compare_tensors(want: &Tensor, found: &Tensor, exact: bool, tolerance: f64) -> Result<(), String> {
+/// Whether two results agree: every bit, or within a tolerance relative to values around 1.
+pub(crate) fn compare_tensors(want: &Tensor, found: &Tensor, exact: bool, tolerance: f64) -> Result<(), String> {
     if want.ty() != found.ty() {
         return Err(format!("{} instead of {}", found.ty(), want.ty()));
     }
@@ -217,13 +229,13 @@ fn compare_tensors(want: &Tensor, found: &Tensor, exact: bool, tolerance: f64) -
 
 /// How far results may be apart that round differently, on values around 1: the least precise type counts, because a rule may round to
 /// it where the graph does not.
-fn tolerance(types: impl Iterator<Item = DType>) -> f64 {
-    let one = |dtype| match dtype {
+pub(crate) fn tolerance(types: impl Iterator<Item = DType>) -> f64 {
+    let of_dtype = |dtype| match dtype {
         DType::BF16 => 5e-2,
         DType::F16 => 5e-3,
         _ => 1e-5,
     };
-    types.map(one).fold(1e-5, f64::max)
+    types.map(of_dtype).fold(1e-5, f64::max)
 }
 
 fn is_near(want: f64, found: f64, tolerance: f64) -> bool {

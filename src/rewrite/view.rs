@@ -95,7 +95,7 @@ fn view_call(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Op
 }
 
 /// Whether two values are bit-identical: 1, 1.0 and True differ, 0.0 and -0.0 differ, and NaN equals NaN.
-pub fn is_same_value<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
+pub(crate) fn is_same_value<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
     let bits = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     let seq = |a: &[Val<T>], b: &[Val<T>]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_value(a, b));
     match (a, b) {

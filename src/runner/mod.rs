@@ -11,6 +11,8 @@ mod tests;
 pub use error::RunnerError;
 
 use crate::artifact::{Container, open_compiled};
+use crate::budget::Limits;
+use crate::diag::limits::run_limited;
 use crate::diag::{Code, Diagnostic};
 use crate::parallel::CancelToken;
 use crate::runtime::Executable;
@@ -21,12 +23,14 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a [`Runner`] runs.
 #[derive(Clone, Debug, Default)]
 pub struct RunnerOptions {
     threads: usize,
     cancel: CancelToken,
+    limits: Limits,
 }
 
 impl RunnerOptions {
@@ -44,6 +48,20 @@ impl RunnerOptions {
     /// Sets a token that can cancel calls.
     pub fn cancel(mut self, token: CancelToken) -> RunnerOptions {
         self.cancel = token;
+        self
+    }
+
+    /// The memory that fxc may hold in this process while it opens or calls the model, in bytes: results and intermediate values, but not
+    /// the mapped file. Work that needs more fails with E0509. The default is what the machine has available.
+    pub fn max_memory(mut self, bytes: usize) -> RunnerOptions {
+        self.limits.memory = Some(bytes);
+        self
+    }
+
+    /// The time that opening or a call may take. It is checked between steps, and a call that takes longer fails with E0513. The default is
+    /// any time.
+    pub fn max_time(mut self, time: Duration) -> RunnerOptions {
+        self.limits.time = Some(time);
         self
     }
 }
@@ -80,17 +98,20 @@ impl Runner {
     /// Returns E0604 if no native part can run: all are for other processors or for another build of fxc, or need ops
     /// that this program does not have.
     pub fn open(path: impl AsRef<Path>, options: &RunnerOptions) -> Result<Runner, RunnerError> {
-        let (file, manifest) = open_compiled(path.as_ref())?;
-        let parts = part::fitting_parts(&file, &manifest)?;
-        let mut runner = Runner {
-            file,
-            options: options.clone(),
-            parts,
-            loaded: vec![],
-            changed: vec![],
-        };
-        runner.use_part(0)?;
-        Ok(runner)
+        run_limited(&options.limits, || {
+            let (file, manifest) = open_compiled(path.as_ref())?;
+            let parts = part::fitting_parts(&file, &manifest)?;
+            let mut runner = Runner {
+                file,
+                options: options.clone(),
+                parts,
+                loaded: vec![],
+                changed: vec![],
+            };
+            runner.use_part(0)?;
+            Ok(runner)
+        })
+        .unwrap_or_else(|refusal| Err((*refusal).into()))
     }
 
     /// The names of the tensors that a call takes, in order.
@@ -108,6 +129,10 @@ impl Runner {
 
     /// Calls the model. Returns the tensors of its result, flattened.
     pub fn run(&mut self, inputs: &[View<'_>]) -> Result<Vec<Tensor>, RunnerError> {
+        self.run_within_limits(|runner| runner.run_part(inputs))
+    }
+
+    fn run_part(&mut self, inputs: &[View<'_>]) -> Result<Vec<Tensor>, RunnerError> {
         let copies = copy_strided(inputs);
         let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
         let executable = self.find_executable(&views)?;
@@ -120,12 +145,36 @@ impl Runner {
     /// [`Runner::run`] that writes the results to the caller's memory, which must have their types. Only the first
     /// call with a native part allocates heap memory. The new values of inputs that the model mutates are not kept.
     pub fn run_into(&mut self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), RunnerError> {
-        let copies = copy_strided(inputs);
-        let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
-        self.changed.clear();
-        let executable = self.find_executable(&views)?;
-        let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
-        executable.run_into(&picked, outputs).map_err(|d| (*d).into())
+        self.run_within_limits(|runner| {
+            let copies = copy_strided(inputs);
+            let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
+            runner.changed.clear();
+            let executable = runner.find_executable(&views)?;
+            let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
+            executable.run_into(&picked, outputs).map_err(|d| (*d).into())
+        })
+    }
+
+    fn run_within_limits<R>(
+        &mut self,
+        work: impl FnOnce(&mut Runner) -> Result<R, RunnerError>,
+    ) -> Result<R, RunnerError> {
+        let limits = self.options.limits.clone();
+        run_limited(&limits, || work(self)).unwrap_or_else(|refusal| {
+            self.reload();
+            Err((*refusal).into())
+        })
+    }
+
+    /// Drops executables whose run was unwound: their memory may be in any state. Buffers change only at the end of a run.
+    fn reload(&mut self) {
+        let state = self.loaded.last().map(|(i, e)| (*i, e.state().clone()));
+        self.loaded.clear();
+        let Some((part, values)) = state else { return };
+        // The part was loaded within the limits before. If the machine has no memory now, the next call reports that.
+        if let Ok(Ok(executable)) = run_limited(&Limits::default(), || self.use_part(part)) {
+            values.iter().for_each(|(path, t)| executable.set_state(path, t));
+        }
     }
 
     /// The inputs that the last [`Runner::run`] mutated, by name, with their new values. The caller's memory is not

@@ -133,6 +133,7 @@ pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) 
         routines: Arc::new(NoRoutines),
         shared: Shared::of_process(),
         cancel: options.cancel.clone(),
+        target: part.target,
     };
     load_native(file, part.number, &options)
 }

@@ -2,6 +2,7 @@ use super::{Runner, RunnerOptions};
 use crate::diag::Code;
 use crate::{Model, Options, Tensor, View, ViewMut};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A file that is removed at the end of a test.
 struct CompiledFile(PathBuf);
@@ -114,6 +115,47 @@ fn ops_without_code_in_the_file_are_named_when_it_is_opened() {
     assert_eq!(error.code(), Code::E0604);
     assert!(error.to_string().contains("`sort`"), "{error}");
     assert!(format!("{error:#}").contains("feature `compiler`"), "{error:#}");
+}
+
+#[test]
+fn work_beyond_the_limits_is_an_error_and_keeps_buffers() {
+    let file = compile("limits", COUNTER, &Options::new());
+    let no_time = RunnerOptions::new().max_time(Duration::ZERO);
+    let x = Tensor::from_slice(&[2], &[1.0f32, 1.0]);
+    let late = Runner::open(&file.0, &no_time).err().expect("it takes longer");
+    assert_eq!(late.code(), Code::E0513);
+    let mut runner = open(&file);
+    runner.options = no_time;
+    assert_eq!(runner.run(&[(&x).into()]).unwrap_err().code(), Code::E0513);
+
+    let large = compile(
+        "memory",
+        "const total : f32[2] = [1, 2]
+        graph main {
+            %x : f32[2] = placeholder x
+            %n : f32[1] = placeholder n
+            %t = get_attr total
+            %u = call_method add_(%t, %x)
+            %w = call_method expand(%n, [1000000])
+            %y = call_function torch.cumsum(%w, 0)
+            output (%t, %y)
+        }",
+        &Options::new(),
+    );
+    let mut runner = open(&large);
+    let n = Tensor::from_slice(&[1], &[1.0f32]);
+    let call = |runner: &mut Runner| {
+        runner
+            .run(&[(&x).into(), (&n).into()])
+            .map(|r| r[0].as_slice::<f32>().to_vec())
+    };
+    let first = runner.run(&[(&x).into(), (&n).into()]).unwrap();
+    assert_eq!(first[0].as_slice::<f32>(), [2.0, 3.0]);
+    // The first result is in use, so the second call needs new memory for its own.
+    runner.options = RunnerOptions::new().max_memory(1 << 20);
+    assert_eq!(call(&mut runner).unwrap_err().code(), Code::E0509);
+    runner.options = RunnerOptions::new();
+    assert_eq!(call(&mut runner).unwrap(), [3.0, 4.0]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::math::contract::{Library, Pack};
 use crate::parallel::{CancelToken, Pool};
 use crate::program::{BufferId, BufferPlace, Program, ProgramInput};
+use crate::target::{Target, with_target};
 use crate::tensor::{AlignedBytes, SavedBytes, Tensor, ViewMut};
 use crate::types::{Mutation, Val};
 use std::collections::HashMap;
@@ -59,6 +60,8 @@ pub struct ExecutableOptions {
     pub shared: Arc<shared::Shared>,
     /// Stops packing and runs between two steps.
     pub cancel: CancelToken,
+    /// The features that routines may use. The library and the machine code have been chosen for them.
+    pub target: Target,
 }
 
 /// The error of work that was cancelled.
@@ -96,6 +99,7 @@ pub struct Executable {
     /// Memory that the caller lends for the results of this run; null for the other results.
     pub(super) lent: Vec<*mut u8>,
     cancel: CancelToken,
+    target: Target,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
@@ -154,8 +158,7 @@ impl Executable {
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
-        let scratch = AlignedBytes::zeroed(scratch);
-        let arena = AlignedBytes::zeroed(program.arena);
+        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
@@ -176,6 +179,7 @@ impl Executable {
             kept_results: kept_results(&program, &leaves),
             result_leaves: leaves,
             cancel: options.cancel.clone(),
+            target: options.target,
             results,
             tables: Tables::find_in(&program),
             addresses,
@@ -260,7 +264,7 @@ impl Executable {
         self.check_inputs(inputs)?;
         self.own_buffers_in_place();
         self.bind_buffers(inputs);
-        let done = self.run_actions();
+        let done = with_target(self.target, || self.run_actions());
         match done {
             Ok(()) => self.in_place.clear(),
             Err(_) => self.restore_buffers(),

@@ -31,11 +31,11 @@ impl InPlaceState {
                 continue;
             };
             let known = found.inputs.iter().position(|(n, _)| *n == input);
-            let at = known.unwrap_or_else(|| {
+            let slot = known.unwrap_or_else(|| {
                 found.inputs.push((input, program.inputs[input].name.clone()));
                 found.inputs.len() - 1
             });
-            found.steps.push((i, at, SavedBytes::default()));
+            found.steps.push((i, slot, SavedBytes::default()));
         }
         found
     }
@@ -117,9 +117,9 @@ impl Executable {
 
     /// Restores what a run that failed has overwritten.
     pub(super) fn restore_buffers(&mut self) {
-        for (_, at, saved) in self.in_place.steps.iter_mut().rev() {
+        for (_, slot, saved) in self.in_place.steps.iter_mut().rev() {
             if !saved.is_empty()
-                && let Some(t) = self.state.get_mut(&self.in_place.inputs[*at].1)
+                && let Some(t) = self.state.get_mut(&self.in_place.inputs[*slot].1)
             {
                 saved.restore(t.bytes_mut());
             }

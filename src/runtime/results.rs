@@ -21,12 +21,14 @@ impl Executable {
         let done = self.run_steps(inputs);
         if done.is_ok() {
             for ((b, shape), target) in self.user_results().iter().zip(targets) {
+                // The result is an input, a constant or the new value of a buffer, or it is returned twice.
                 if !self.is_lent(*b, target) {
                     target.fill_from(&self.result_tensor(*b, shape, inputs));
                 }
             }
             self.keep_buffer_values(inputs);
         }
+        // Also after an error: the memory is lent for one run.
         self.lent.fill(std::ptr::null_mut());
         done
     }

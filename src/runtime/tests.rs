@@ -8,6 +8,7 @@ use crate::lower::lower_tir;
 use crate::math;
 use crate::parallel::{CancelToken, Pool};
 use crate::program::Program;
+use crate::target::Target;
 use crate::tensor::Tensor;
 use crate::types::{Mutation, Val};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ fn options(threads: usize) -> ExecutableOptions {
         routines: Arc::new(NoRoutines),
         shared: Arc::new(Shared::default()),
         cancel: CancelToken::new(),
+        target: Target::native(),
     }
 }
 

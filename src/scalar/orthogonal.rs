@@ -87,9 +87,9 @@ macro_rules! polynomials {
             /// otherwise.
             fn chebyshev(family: Family, shifted: bool, x: $t, n: i64, closed: i64) -> $t {
                 let y = if shifted { x + x - 1.0 } else { x };
-                let at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
-                if at(1.0) || at(-1.0) {
-                    return at_end(family, at(1.0), n) as $t;
+                let is_at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
+                if is_at(1.0) || is_at(-1.0) {
+                    return at_end(family, is_at(1.0), n) as $t;
                 }
                 if n > closed && y.abs() < 1.0 {
                     return by_angle(family, shifted, y, n);

@@ -8,6 +8,7 @@ use crate::diag::words::escape_piece;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use logos::Logos;
+use std::ops::Range;
 
 /// A token with its start byte and its exclusive end byte.
 pub type Spanned<'s> = (usize, Token<'s>, usize);
@@ -56,13 +57,11 @@ pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
     let Extras { errors, comments, .. } = lexer.extras;
     out.errors.extend(errors);
     out.errors.extend(unknown.into_iter().map(|s| unknown_text(text, s)));
-    out.comments = comments
-        .into_iter()
-        .map(|r| Comment {
-            text: text[r.clone()].trim_end().into(),
-            span: Span::new(file, r.start, r.end),
-        })
-        .collect();
+    let comment = |r: Range<usize>| Comment {
+        text: text[r.clone()].trim_end().into(),
+        span: Span::new(file, r.start, r.end),
+    };
+    out.comments = comments.into_iter().map(comment).collect();
     out
 }
 
@@ -85,9 +84,9 @@ fn find_excess(file: FileId, text: &str) -> Option<Diagnostic> {
         nodes += usize::from(after_node && token == Ok(Token::Assign));
         after_node = matches!(token, Ok(Token::Node(_)));
         if nodes > most {
-            let at = lexer.span();
+            let range = lexer.span();
             let d = too_many_nodes("the file has");
-            return Some(d.at(Span::new(file, at.start, at.end), "the first beyond the limit"));
+            return Some(d.at(Span::new(file, range.start, range.end), "the first beyond the limit"));
         }
     }
     None

@@ -141,11 +141,11 @@ impl Runs {
     /// `from` must have all elements that the runs reach, `to` must have room for them, and there must be at least one.
     pub(super) unsafe fn copy(&self, from: *const u8, mut to: *mut u8) {
         let mut index = vec![0usize; self.outer.len()];
-        let mut at = 0isize;
+        let mut offset = 0isize;
         loop {
             // SAFETY: the caller's contract.
             unsafe {
-                std::ptr::copy_nonoverlapping(from.offset(at), to, self.run);
+                std::ptr::copy_nonoverlapping(from.offset(offset), to, self.run);
                 to = to.add(self.run);
             }
             let mut d = self.outer.len();
@@ -156,11 +156,11 @@ impl Runs {
                 d -= 1;
                 let (n, stride) = self.outer[d];
                 index[d] += 1;
-                at += stride;
+                offset += stride;
                 if index[d] < n {
                     break;
                 }
-                at -= stride * n as isize;
+                offset -= stride * n as isize;
                 index[d] = 0;
             }
         }

@@ -53,9 +53,9 @@ impl BlockValues {
             _ => self.block[inner],
         };
         for (block, part) in line.chunks_mut(run.max(1)).enumerate() {
-            let mut at = [index; 2];
-            at[inner] = block * run;
-            let zero = self.value_at(at[0], at[1]).to_i64() as i16;
+            let mut indices = [index; 2];
+            indices[inner] = block * run;
+            let zero = self.value_at(indices[0], indices[1]).to_i64() as i16;
             part.iter_mut().for_each(|x| *x -= zero);
         }
     }
@@ -83,13 +83,6 @@ impl BlockValues {
 }
 
 impl Quantized {
-    /// The integer at `(i, j)` minus its zero point.
-    pub fn centred(&self, i: usize, j: usize) -> i64 {
-        let integer = self.integers.get(i * self.strides[0] + j * self.strides[1]);
-        let zero = self.zero.as_ref().map_or(0, |z| z.value_at(i, j).to_i64());
-        integer.to_i64() - zero
-    }
-
     /// The dim along which the integers are closest to each other in memory.
     pub fn inner_dim(&self) -> usize {
         (self.strides[1] <= self.strides[0]) as usize
@@ -166,19 +159,25 @@ impl Quantized {
     /// The bytes of the elements.
     pub(super) fn compute_bytes(&self) -> AlignedBytes {
         let [rows, cols] = self.shape;
-        let size = self.dtype.size();
-        let mut out = AlignedBytes::zeroed(rows * cols * size);
+        let mut out = AlignedBytes::zeroed(rows * cols * self.dtype.size());
+        let bytes = out.bytes_mut();
+        let inner = self.inner_dim();
+        let step = if inner == 1 { 1 } else { cols };
+        let run = self.scale_run(inner).max(1);
         let round = |x: f32| Scalar::from_f64(self.dtype, x as f64);
-        for (i, row) in out.bytes_mut().chunks_exact_mut((cols * size).max(1)).enumerate() {
-            for j in 0..cols {
-                let x = round(self.centred(i, j) as f32);
-                let x = match self.scale {
-                    Some(_) => round(x.to_f64() as f32 * self.scale_at(i, j)),
-                    None => x,
-                };
-                x.write(row, j);
+        self.for_each_line(|index, line| {
+            for (block, integers) in line.chunks(run).enumerate() {
+                let mut first = [index; 2];
+                first[inner] = block * run;
+                let scale = self.scale_at(first[0], first[1]);
+                let place = first[0] * cols + first[1];
+                for (k, &x) in integers.iter().enumerate() {
+                    // torch rounds after each operation. A scale of 1 rounds nothing.
+                    let x = round(round(x as f32).to_f64() as f32 * scale);
+                    x.write(bytes, place + k * step);
+                }
             }
-        }
+        });
         out
     }
 }
@@ -214,6 +213,42 @@ mod tests {
     fn elements_are_scaled_differences() {
         let t = matrix(&[1.0, 10.0, 0.5, 2.0]);
         assert_eq!(t.as_slice::<f32>(), [0.0, 1.0, 20.0, 30.0, -1.0, -1.5, -8.0, -10.0]);
+    }
+
+    #[test]
+    fn the_order_of_the_integers_does_not_change_elements() {
+        let values = [3i8, -7, 100, 5, -128, 127];
+        for (strides, shape, block) in [
+            ([3, 1], [2, 3], [1, 2]),
+            ([1, 2], [2, 3], [1, 2]),
+            ([1, 3], [3, 2], [2, 1]),
+        ] {
+            let blocks = |values: Tensor| BlockValues {
+                values,
+                offset: 0,
+                block,
+                strides: [1, 2],
+            };
+            let quantized = Quantized {
+                integers: Tensor::from_slice(&[6], &values),
+                strides,
+                shape,
+                zero: Some(blocks(Tensor::from_slice(&[4], &[1i64, -2, 3, 0]))),
+                scale: Some(blocks(Tensor::from_slice(&[4], &[0.5f32, 3.0, 0.1, 7.0]))),
+                dtype: DType::BF16,
+            };
+            let elements = quantized.compute_bytes();
+            for (i, j) in (0..shape[0]).flat_map(|i| (0..shape[1]).map(move |j| (i, j))) {
+                let zero = quantized.zero.as_ref().unwrap().value_at(i, j).to_i64();
+                let integer = values[i * strides[0] + j * strides[1]] as i64;
+                let centred = Scalar::from_f64(DType::BF16, (integer - zero) as f64);
+                let product = centred.to_f64() as f32 * quantized.scale_at(i, j);
+                let mut want = [0; 2];
+                Scalar::from_f64(DType::BF16, product as f64).write(&mut want, 0);
+                let place = 2 * (i * shape[1] + j);
+                assert_eq!(elements.bytes()[place..place + 2], want, "{strides:?} {i} {j}");
+            }
+        }
     }
 
     #[test]

@@ -1,19 +1,21 @@
-//! Plain loops compiled for the machine's vectors.
+//! Plain loops compiled for the vectors of the target ([`with_target`](crate::target::with_target)), which is the machine for
+//! work that has no target.
 
-/// Runs `f` compiled with the widest vector instructions of the machine, so that the compiler vectorises the loops
+#[cfg(target_arch = "x86_64")]
+use crate::target::{Isa, thread_target};
+
+/// Runs `f` compiled with the widest vector instructions of the target, so that the compiler vectorises the loops
 /// that are inlined into it. Results do not depend on the machine: Rust neither reorders sums nor contracts products.
 /// `f` should be a call of functions marked `#[inline(always)]`.
 pub fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
-        let common = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        if common && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the machine has the features.
-            return unsafe { avx512(f) };
-        }
-        if common {
-            // SAFETY: the machine has the features.
-            return unsafe { avx2(f) };
+        match thread_target().isa() {
+            // SAFETY: the machine has the features of every thread's target.
+            Isa::Avx512 => return unsafe { avx512(f) },
+            // SAFETY: as above.
+            Isa::Avx2 => return unsafe { avx2(f) },
+            Isa::Portable => {}
         }
     }
     f()
@@ -30,15 +32,12 @@ pub trait WideLoop {
 pub fn run_wide(l: impl WideLoop) {
     #[cfg(target_arch = "x86_64")]
     {
-        let common = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-        if common && wide && is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the machine has the features.
-            return unsafe { loop_avx512(l) };
-        }
-        if common {
-            // SAFETY: the machine has the features.
-            return unsafe { loop_avx2(l) };
+        match thread_target().isa() {
+            // SAFETY: the machine has the features of every thread's target.
+            Isa::Avx512 => return unsafe { loop_avx512(l) },
+            // SAFETY: as above.
+            Isa::Avx2 => return unsafe { loop_avx2(l) },
+            Isa::Portable => {}
         }
     }
     l.run();

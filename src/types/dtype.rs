@@ -285,6 +285,7 @@ pub fn promote_types(a: DType, b: DType) -> Option<DType> {
 
 /// An operand's contribution to `torch.result_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Promotion {
     /// A tensor with at least one dimension.
     Dimensioned(DType),

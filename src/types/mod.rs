@@ -7,10 +7,12 @@ mod nested;
 pub mod pyrepr;
 mod val;
 
-pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims, watch_overflow};
+pub use dim::{Dim, DimTerm, SizeExpr, SizeFn};
+pub(crate) use dim::{broadcast_dims, watch_overflow};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
 pub(crate) use nested::nested;
-pub use val::{ScalarKind, TensorType, Val, write_complex, write_float, write_str};
+pub use val::{ScalarKind, TensorType, Val};
+pub(crate) use val::{write_complex, write_float, write_str};
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

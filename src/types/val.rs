@@ -61,6 +61,7 @@ pub enum Val<T> {
 /// The kinds of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
+#[non_exhaustive]
 pub enum ScalarKind {
     Int,
     Float,
@@ -325,7 +326,7 @@ impl fmt::Display for Val<TensorType> {
 }
 
 /// A float as Python's `repr` writes it: `1.0`, `1e-05`, `inf`, `-0.0`, `nan`.
-pub fn write_float(x: f64) -> String {
+pub(crate) fn write_float(x: f64) -> String {
     if x.is_nan() {
         return "nan".into();
     }
@@ -344,7 +345,7 @@ pub fn write_float(x: f64) -> String {
 }
 
 /// A complex number as Python's `repr` writes it: `1j`, `(1+2j)`, `(-0-infj)`.
-pub fn write_complex(re: f64, im: f64) -> String {
+pub(crate) fn write_complex(re: f64, im: f64) -> String {
     let short = |x: f64| {
         let s = write_float(x);
         s.strip_suffix(".0").map(str::to_string).unwrap_or(s)
@@ -358,7 +359,7 @@ pub fn write_complex(re: f64, im: f64) -> String {
 }
 
 /// A string as Python's `repr` writes it, except that double quotes are the usual ones, as in FXIR.
-pub fn write_str(s: &str) -> String {
+pub(crate) fn write_str(s: &str) -> String {
     let mut out = String::from("\"");
     for c in s.chars() {
         match c {

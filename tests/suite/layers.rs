@@ -222,6 +222,18 @@ fn the_users_files_are_opened_and_written_in_one_place() {
 }
 
 #[test]
+fn only_the_target_asks_the_processor() {
+    let src = root().join("src");
+    let asks = ["is_x86_feature_detected", "is_aarch64_feature_detected", "__cpuid"];
+    let files = rust_files(&src).into_iter().filter(|f| *f != src.join("target.rs"));
+    let wrong: Vec<_> = files.filter(|f| asks.iter().any(|a| code_of(f).contains(a))).collect();
+    assert!(
+        wrong.is_empty(),
+        "take a `Target`, so that `--target` is followed: {wrong:?}"
+    );
+}
+
+#[test]
 fn files_are_short_enough_to_read() {
     let src = root().join("src");
     let long: Vec<String> = rust_files(&src)
@@ -234,6 +246,53 @@ fn files_are_short_enough_to_read() {
         })
         .collect();
     assert!(long.is_empty(), "split these files by subject: {long:#?}");
+}
+
+/// The most lines of a function outside of tests.
+const LONGEST: usize = 40;
+
+#[test]
+fn functions_are_short_enough_to_read() {
+    let mut long = vec![];
+    for folder in ["src", "python/src", "capi/src"] {
+        let folder = root().join(folder);
+        for file in rust_files(&folder) {
+            let inner = file.strip_prefix(&folder).unwrap().display().to_string();
+            let functions = function_lengths(&code_of(&file)).into_iter();
+            let too_long = functions.filter(|(_, lines)| *lines > LONGEST);
+            long.extend(too_long.map(|(name, lines)| format!("{inner}: `{name}` has {lines} lines")));
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "at most {LONGEST} lines; split these functions: {long:#?}"
+    );
+}
+
+/// The name and the number of lines of each function in formatted code.
+fn function_lengths(code: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = code.lines().map(str::trim_end).collect();
+    let mut found = vec![];
+    for (i, line) in lines.iter().enumerate() {
+        let inner = line.trim_start();
+        let indent = &line[..line.len() - inner.len()];
+        let mut words = inner.split(' ').skip_while(|w| *w != "fn");
+        let modifiers = inner.split(' ').take_while(|w| *w != "fn");
+        let declares =
+            { modifiers }.all(|w| w.starts_with("pub") || ["const", "unsafe", "extern", "\"C\""].contains(&w));
+        let Some(name) = words.nth(1).filter(|_| declares) else {
+            continue;
+        };
+        // rustfmt puts the last brace of a body, and only it, at the depth of `fn`. What a macro takes may have no body.
+        let rest = &lines[i..];
+        let mut head = rest.iter().take_while(|l| l.starts_with(indent) && !l.ends_with(';'));
+        let Some(body) = head.position(|l| l.ends_with('{')) else {
+            continue;
+        };
+        let end = rest[body..].iter().position(|l| *l == format!("{indent}}}"));
+        found.extend(end.map(|end| (word(name), body + end + 1)));
+    }
+    found
 }
 
 pub fn rust_files(dir: &Path) -> Vec<PathBuf> {
@@ -281,7 +340,7 @@ fn code_of(file: &Path) -> String {
         return String::new();
     }
     let text = std::fs::read_to_string(file).unwrap();
-    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let code = text.split("\nmod tests {").next().unwrap();
     let uncommented = |l: &str| l.split("//").next().unwrap_or("").to_string() + "\n";
     code.lines().map(uncommented).collect()
 }

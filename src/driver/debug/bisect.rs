@@ -4,10 +4,11 @@
 use super::compare::{Difference, Tolerance, compare};
 use crate::diag::Diagnostic;
 use crate::driver::inputs::bind::BoundInputs;
-use crate::driver::run::{executable_inputs, interpret_module, named_results, user_result};
+use crate::driver::interpret::{UntilCancelled, interpret};
+use crate::driver::run::{executable_inputs, named_results, user_result};
 use crate::driver::session::{Reported, Session, Staged};
 use crate::graph::{self, Graph, GraphModule, NodeId};
-use crate::interp::{self, Hooks, RuntimeValue};
+use crate::interp::{self, Hooked, Hooks, RunningNode, RuntimeValue};
 use crate::op::random;
 use crate::pass::{self, Pass, PassOptions};
 use crate::tensor::Tensor;
@@ -36,6 +37,7 @@ pub fn find_bad_pass(
 ) -> Staged<Option<Blame>> {
     let want = interpreted_results(session, &module, bound)?;
     for p in passes {
+        session.check_cancelled()?;
         if let Err(findings) = pass::run_pass(p, &mut module, options) {
             session.diagnostics.extend(findings);
             return Err(Reported);
@@ -62,7 +64,7 @@ fn interpreted_results(
 ) -> Staged<Vec<(String, Tensor)>> {
     // Make every run draw the same random numbers.
     random::seed(0);
-    let result = interpret_module(module, bound).map_err(|d| report_error(session, d))?;
+    let result = interpret(session, module, bound.values.clone())?;
     Ok(match module.entry() {
         Some(g) => named_results(&user_result(g, result)),
         None => vec![],
@@ -75,13 +77,17 @@ fn report_error(session: &mut Session, d: Diagnostic) -> Reported {
 }
 
 /// Records the value of every node of the entry graph.
-#[derive(Default)]
 struct NodeValues {
     tensors: HashMap<NodeId, Tensor>,
     depth_of: Option<usize>,
+    cancel: UntilCancelled,
 }
 
 impl Hooks for NodeValues {
+    fn run_node(&mut self, _node: RunningNode<'_>) -> Hooked {
+        self.cancel.check()
+    }
+
     fn after_node(&mut self, graph: &Graph, node: NodeId, result: &RuntimeValue) -> Result<(), Diagnostic> {
         // Passes have inlined every call, so only the entry graph runs.
         let bound = *self.depth_of.get_or_insert(graph.id_bound());
@@ -115,7 +121,11 @@ pub fn find_bad_node(
     tolerance: Tolerance,
     every: bool,
 ) -> Staged<BisectOutcome> {
-    let mut values = NodeValues::default();
+    let mut values = NodeValues {
+        tensors: HashMap::new(),
+        depth_of: None,
+        cancel: UntilCancelled(session.cancel.clone()),
+    };
     random::seed(0);
     let run = interp::Interpreter::new(module).run_with(bound.values.clone(), &mut values);
     run.map_err(|d| report_error(session, d))?;

@@ -215,11 +215,11 @@ impl InputBinder<'_> {
                 }
             }
         }
-        let one = |(shape, wants): (Type, Vec<Want>)| {
+        let assigned = |(shape, wants): (Type, Vec<Want>)| {
             let mut values = wants.into_iter().map(|w| w.value);
             rebuild_value(&shape, &mut || values.next().flatten())
         };
-        wanted.into_iter().map(one).collect()
+        wanted.into_iter().map(assigned).collect()
     }
 
     /// The values to find for an input, and their structure.

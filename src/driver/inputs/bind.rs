@@ -107,11 +107,11 @@ pub fn item_names(name: &str, ty: Option<&Type>) -> Vec<String> {
 
 /// The tensors of an input's value, by item name.
 pub fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
-    let of = |(path, v): (Vec<String>, &'a Value)| match v {
+    let tensor_of = |(path, v): (Vec<String>, &'a Value)| match v {
         Val::Leaf(t) => Some(([&[name.to_string()], &path[..]].concat().join("."), t)),
         _ => None,
     };
-    leaves_with_paths(v).into_iter().filter_map(of).collect()
+    leaves_with_paths(v).into_iter().filter_map(tensor_of).collect()
 }
 
 /// The type of a value.

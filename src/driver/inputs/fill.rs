@@ -44,8 +44,8 @@ pub fn filled_tensor(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
         Fill::Index { below, .. } => Scalar::Int(DType::I64, (rng.next_u64() % below.max(1)) as i64),
         Fill::Offsets { count } => {
             let bags = shape.last().copied().unwrap_or(1).max(1) as u64;
-            let at = u128::from(i as u64 % bags) * u128::from(count) / u128::from(bags);
-            Scalar::Int(DType::I64, at as i64)
+            let place = u128::from(i as u64 % bags) * u128::from(count) / u128::from(bags);
+            Scalar::Int(DType::I64, place as i64)
         }
         Fill::Normal(_) if float => {
             // Box and Muller's transform of two uniform numbers.

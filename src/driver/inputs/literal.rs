@@ -109,11 +109,11 @@ pub fn natural_tensor(v: &Value) -> Option<Tensor> {
 /// The lengths of nested lists, outermost first, according to their first items.
 fn list_lengths(v: &Value) -> Vec<usize> {
     let mut out = vec![];
-    let mut at = v;
-    while let Some(items) = at.items() {
+    let mut level = v;
+    while let Some(items) = level.items() {
         out.push(items.len());
         match items.first() {
-            Some(first) => at = first,
+            Some(first) => level = first,
             None => break,
         }
     }

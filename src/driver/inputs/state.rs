@@ -175,11 +175,14 @@ mod tests {
 
     #[test]
     fn names_in_a_file_of_state() {
-        let of = |n: &str| name_in_state(n);
-        assert_eq!(of("buffer.bn.running_mean").as_deref(), Some("buffer.bn.running_mean"));
-        assert_eq!(of("bn.running_mean").as_deref(), Some("buffer.bn.running_mean"));
-        assert_eq!(of("input.cache").as_deref(), Some("input.cache"));
-        assert_eq!(of("output.0"), None);
-        assert_eq!(of("output.weight").as_deref(), Some("buffer.output.weight"));
+        let named = |n: &str| name_in_state(n);
+        assert_eq!(
+            named("buffer.bn.running_mean").as_deref(),
+            Some("buffer.bn.running_mean")
+        );
+        assert_eq!(named("bn.running_mean").as_deref(), Some("buffer.bn.running_mean"));
+        assert_eq!(named("input.cache").as_deref(), Some("input.cache"));
+        assert_eq!(named("output.0"), None);
+        assert_eq!(named("output.weight").as_deref(), Some("buffer.output.weight"));
     }
 }

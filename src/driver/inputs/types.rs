@@ -199,15 +199,15 @@ impl Declarer<'_> {
 
 /// The type at `path` of an input's type, created if the input declares none. `None` if the input has no such item.
 fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
-    let mut at = ty.get_or_insert(Val::Unknown);
+    let mut part = ty.get_or_insert(Val::Unknown);
     for name in path {
-        if *at == Val::Unknown {
-            *at = match name.parse::<usize>() {
+        if *part == Val::Unknown {
+            *part = match name.parse::<usize>() {
                 Ok(_) => Val::List(vec![]),
                 Err(_) => Val::Dict(vec![]),
             };
         }
-        at = match at {
+        part = match part {
             Val::List(v) | Val::Tuple(v) => {
                 let i: usize = name.parse().ok()?;
                 // Without a declaration, items are given in order.
@@ -227,7 +227,7 @@ fn item_type_mut<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mu
             _ => return None,
         };
     }
-    Some(at)
+    Some(part)
 }
 
 /// The type that a graph declares for a value: the kind of a number, the type of a tensor.

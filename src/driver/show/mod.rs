@@ -1,5 +1,6 @@
 //! Presents the products of the stages to users and other programs: texts, diffs, graphs as JSON.
 
+pub mod describe;
 pub mod diff;
 pub mod form;
 pub mod json;

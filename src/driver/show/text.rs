@@ -28,6 +28,8 @@ pub enum Artifact {
     Tir,
     /// The fusion report: which operations share a kernel, which do not, and why.
     Fusion,
+    /// The kernels as kernel IR, which is read back.
+    KernelIr,
     /// The program and its kernels, as Python that runs.
     Kernels,
     /// The kernels in Cranelift's IR.
@@ -42,7 +44,7 @@ pub enum Artifact {
 
 impl Artifact {
     /// All artifacts, in the order of the stages.
-    pub const ALL: [Artifact; 12] = [
+    pub const ALL: [Artifact; 13] = [
         Artifact::Ast,
         Artifact::Graph,
         Artifact::Code,
@@ -52,6 +54,7 @@ impl Artifact {
         Artifact::OptimizedCode,
         Artifact::Tir,
         Artifact::Fusion,
+        Artifact::KernelIr,
         Artifact::Kernels,
         Artifact::Clif,
         Artifact::Asm,
@@ -67,6 +70,7 @@ impl Artifact {
             Artifact::OptimizedCode => "optimized-code",
             Artifact::Tir => "tir",
             Artifact::Fusion => "fusion",
+            Artifact::KernelIr => "kernel-ir",
             Artifact::Kernels => "kernels",
             Artifact::Clif => "clif",
             Artifact::Asm => "asm",
@@ -88,7 +92,7 @@ impl Artifact {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
             Artifact::Typed => Stage::Check,
             Artifact::Optimized | Artifact::OptimizedCode => Stage::Optimize,
-            Artifact::Tir | Artifact::Fusion | Artifact::Kernels => Stage::Lower,
+            Artifact::Tir | Artifact::Fusion | Artifact::KernelIr | Artifact::Kernels => Stage::Lower,
             Artifact::Clif | Artifact::Asm => Stage::Compile,
         }
     }
@@ -149,10 +153,12 @@ pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
     out
 }
 
-/// The text of a program: Python that runs, or the fusion report.
+/// The text of a program: Python that runs, its kernels as kernel IR, or the fusion report.
 pub fn write_program(p: &Program, artifact: Artifact) -> String {
-    if artifact == Artifact::Fusion {
-        return p.fusion.to_string();
+    match artifact {
+        Artifact::Fusion => return p.fusion.to_string(),
+        Artifact::KernelIr => return p.kernels.iter().map(|k| format!("{k}\n")).collect(),
+        _ => {}
     }
     let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
     out.push('\n');

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 /// The position of new nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InsertPoint {
     /// After the last node.
     #[default]

@@ -21,7 +21,7 @@ pub fn lint(module: &GraphModule) -> Diagnostics {
 }
 
 /// [`lint`] of a module with parts that could not be read. Consequences of those parts are not reported.
-pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
+pub(crate) fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
     let mut out = Diagnostics::new();
     let known = KnownTargets::new(Some(module), gaps);
     for (name, graph) in &module.graphs {
@@ -57,7 +57,7 @@ fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &Kn
 }
 
 /// A note with the node's location in the user's Python.
-pub fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
+pub(crate) fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
     let loc = graph[n].meta.loc.as_ref()?;
     let function = if loc.function.is_empty() {
         String::new()

@@ -191,7 +191,7 @@ fn nest_results(nesting: &Val<usize>, results: &[Arg]) -> Option<Arg> {
 }
 
 /// Sets the type of the output node to that of its argument.
-pub fn type_output(graph: &mut Graph, output: NodeId) {
+pub(crate) fn type_output(graph: &mut Graph, output: NodeId) {
     let ty = |n: &NodeId| -> Result<Type, std::convert::Infallible> {
         Ok(graph[*n].meta.ty.clone().unwrap_or(Val::Unknown))
     };
@@ -228,6 +228,6 @@ fn declare_ranges(module: &mut GraphModule, signature: &Signature) {
 
 /// The tracer assumes that every size is at least 2, because it specialises 0 and 1. The program also runs at those
 /// sizes (`_check_input_constraints_for_graph` accepts them).
-pub fn traced_minimum(min: i64) -> i64 {
+pub(crate) fn traced_minimum(min: i64) -> i64 {
     if min <= 2 { 0 } else { min }
 }

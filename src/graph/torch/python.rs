@@ -32,6 +32,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Generated Python source.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PythonCode {
     /// `gm.code`.
     pub source: String,

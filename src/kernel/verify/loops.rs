@@ -27,6 +27,7 @@ impl<'k> Verifier<'k> {
         self.open.push(OpenLoop { l });
         self.check_loop_body(l)?;
         self.open.pop();
+        // A carried value is another one in each iteration. After the loop only its last value, `out`, has a meaning.
         for v in inner {
             self.defined[v.0 as usize] = ScopeState::Gone;
         }
@@ -100,6 +101,8 @@ impl<'k> Verifier<'k> {
             !l.parallel || self.open.is_empty(),
             "a parallel loop cannot be nested in a loop"
         );
+        // Each chunk of the range is a call of the kernel: what came after the loop or left it would belong to one
+        // chunk.
         if l.parallel {
             ensure!(
                 self.k.parallel_loop().is_some_and(|p| std::ptr::eq(p, l)),
@@ -112,6 +115,7 @@ impl<'k> Verifier<'k> {
         }
         if l.vector {
             ensure!(!self.open.iter().any(|o| o.l.vector), "vector loops cannot be nested");
+            // Its iterations run in lanes at the same time, so none can wait for the one before it.
             ensure!(l.carries.is_empty(), "a vector loop cannot carry values");
         }
         Ok(())

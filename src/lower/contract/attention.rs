@@ -80,21 +80,15 @@ pub(in crate::lower) fn recognise_attention(
     let dropped = !biased && ids.f64("dropout_p")? != 0.0;
     let shares_heads = !biased && ids.bool("enable_gqa")?;
     let float = matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    // Dropout draws random numbers between the two products.
     if dropped || !float || !fits_one_step([&q, &k, &v], shares_heads) {
         return Ok(None);
     }
-    let mut args = vec![];
-    for name in ["query", "key", "value"] {
-        args.push(four_dims(tir, *ids.leaf(name)?)?);
-    }
     let scores = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
     let names: &[&str] = if biased { &["mask", "bias"] } else { &["attn_mask"] };
-    for m in names.iter().filter_map(|name| ids.opt_leaf(name)) {
-        match four_of_mask(tir, *m, &scores, dtype)? {
-            Some(m) => args.push(m),
-            None => return Ok(None),
-        }
-    }
+    let Some(args) = push_operands(tir, ids, names, &scores, dtype)? else {
+        return Ok(None);
+    };
     let options = Attend {
         masks: [3, 4].map(|i| args.get(i).map(|&m| tir.value(m).dtype)),
         causal: !biased && ids.bool("is_causal")?,
@@ -107,6 +101,28 @@ pub(in crate::lower) fn recognise_attention(
     };
     let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
     push_attention(tir, dtype, result, args, options).map(Some)
+}
+
+/// Query, key, value and the masks of these names, with four dims each; `None` if the step cannot read a mask. `scores` is the
+/// shape that masks broadcast to.
+fn push_operands(
+    tir: &mut Tir,
+    ids: &Call<ValueId>,
+    masks: &[&str],
+    scores: &[usize],
+    dtype: DType,
+) -> OpResult<Option<Vec<ValueId>>> {
+    let mut operands = vec![];
+    for name in ["query", "key", "value"] {
+        operands.push(four_dims(tir, *ids.leaf(name)?)?);
+    }
+    for m in masks.iter().filter_map(|name| ids.opt_leaf(name)) {
+        match four_of_mask(tir, *m, scores, dtype)? {
+            Some(m) => operands.push(m),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(operands))
 }
 
 /// Whether one step computes attention of these shapes: rank 3 or 4, equal batch sizes, no empty dims. With

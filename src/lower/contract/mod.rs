@@ -278,8 +278,11 @@ mod tests {
             activation: Activation::None,
             quantized: None,
         };
-        let one = merge_rows(d.clone());
-        assert_eq!((one.batch.len(), one.m, one.a, one.c_row), (0, 5, [8, 1], 6));
+        let merged = merge_rows(d.clone());
+        assert_eq!(
+            (merged.batch.len(), merged.m, merged.a, merged.c_row),
+            (0, 5, [8, 1], 6)
+        );
         let shares_nothing = MatMul {
             batch: vec![BatchDim { b: 48, ..batch }],
             ..d

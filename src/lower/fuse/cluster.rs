@@ -87,6 +87,7 @@ pub(in crate::lower) fn collect_users(tir: &Tir) -> Vec<Users> {
     for v in tir.output.iter().flat_map(|o| o.leaves()) {
         users[v.0 as usize].output = true;
     }
+    // In reverse: the users of a view are complete before its operand inherits them.
     for i in (0..tir.values.len()).rev() {
         let v = ValueId(i as u32);
         let is_view = matches!(tir.value(v).def, Def::View { .. });

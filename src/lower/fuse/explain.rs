@@ -45,12 +45,12 @@ impl Explained {
     pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
-        let merged = fusion.beside.iter().filter_map(|(a, b, reason)| {
+        let merged = fusion.merged.iter().filter_map(|(a, b, reason)| {
             let line = format!("`{}` merged with `{}`: {reason}", name(*b), name(*a));
             Some((number(*a)?, line))
         });
         let mut lines: Vec<(usize, String)> = merged.collect();
-        for (a, b, reason) in &fusion.not_beside {
+        for (a, b, reason) in &fusion.unmerged {
             if let (Some(before), Some(k)) = (number(*a), number(*b)) {
                 let results = &self.kernels[before].results;
                 lines.push((k, format!("not merged with the kernel of `{results}`: {reason}")));

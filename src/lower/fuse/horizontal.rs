@@ -25,24 +25,24 @@ const BUFFERS: usize = 10;
 
 /// Why independent kernels are merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Beside {
+pub enum MergeReason {
     /// Both take less time than another launch: the nanoseconds of each.
     Small(f64, f64),
     /// Both read the same data: the number of bytes.
     Shares(usize),
 }
 
-impl fmt::Display for Beside {
+impl fmt::Display for MergeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Beside::Small(a, b) => write!(
+            MergeReason::Small(a, b) => write!(
                 f,
                 "both are small ({:.1} us and {:.1} us), compared with a launch overhead of {:.2} us",
                 a / 1e3,
                 b / 1e3,
                 LAUNCH / 1e3
             ),
-            Beside::Shares(n) => write!(f, "both read the same {}", crate::tensor::shown_bytes(*n)),
+            MergeReason::Shares(n) => write!(f, "both read the same {}", crate::tensor::shown_bytes(*n)),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Fuser<'_> {
     pub(in crate::lower) fn merge_horizontally(&mut self, users: &[Users]) {
         let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
         for u in self.topological_order() {
-            let Some(c) = self.cluster(u).filter(|c| self.may_be_beside(c).is_ok()) else {
+            let Some(c) = self.cluster(u).filter(|c| self.check_mergeable(c).is_ok()) else {
                 continue;
             };
             let key = (c.space.clone(), c.reduced.clone());
@@ -123,7 +123,7 @@ impl Fuser<'_> {
                 Some((o, reason)) => {
                     let (a, b) = (self.first_value(o), self.first_value(u));
                     if self.merge(o, u).is_ok() {
-                        self.beside.push((a, b, reason));
+                        self.merged.push((a, b, reason));
                     }
                 }
                 None => {
@@ -148,11 +148,11 @@ impl Fuser<'_> {
         for pair in order.windows(2) {
             let &[a, b] = pair else { continue };
             refusals.extend(
-                self.not_beside(a, b, users)
+                self.explain_separation(a, b, users)
                     .map(|reason| (self.first_value(a), self.first_value(b), reason)),
             );
         }
-        self.not_beside = refusals;
+        self.unmerged = refusals;
     }
 
     /// The first value of a cluster.
@@ -161,7 +161,7 @@ impl Fuser<'_> {
     }
 
     /// Why two clusters are not merged; `None` if nobody would expect it.
-    fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<MergeRefusal> {
+    fn explain_separation(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<MergeRefusal> {
         let (x, y) = (self.cluster(a)?, self.cluster(b)?);
         let small = [x, y].map(|c| self.cost(c, users).nanoseconds() <= self.tir.limits.small);
         if small == [false; 2] && self.shared_reads(x, y).1 < SHARED {
@@ -176,7 +176,7 @@ impl Fuser<'_> {
         if x.reduced != y.reduced {
             return Some(MergeRefusal::Dims);
         }
-        let refusal = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
+        let refusal = [x, y].into_iter().find_map(|c| self.check_mergeable(c).err());
         let refusal = refusal.or_else(|| self.judge_merge(a, b, users).err());
         let full = x.members.len() + y.members.len() >= MAX_MEMBERS;
         Some(refusal.unwrap_or(if full { MergeRefusal::Full } else { MergeRefusal::Late }))
@@ -195,7 +195,7 @@ impl Fuser<'_> {
     }
 
     /// Whether a cluster may be merged with independent ones at all.
-    fn may_be_beside(&self, c: &Cluster) -> Result<(), MergeRefusal> {
+    fn check_mergeable(&self, c: &Cluster) -> Result<(), MergeRefusal> {
         let numel: usize = c.space.iter().product();
         let row = c.space.iter().rev().copied().find(|&s| s != 1).unwrap_or(1);
         if numel == 0 || (row < SHORT && numel > FEW) {
@@ -227,7 +227,7 @@ impl Fuser<'_> {
     }
 
     /// Why merging `a` and `b` pays off, or why not.
-    fn judge_merge(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, MergeRefusal> {
+    fn judge_merge(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<MergeReason, MergeRefusal> {
         let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.are_dependent(a, b)) else {
             return Err(MergeRefusal::Dependent);
         };
@@ -244,11 +244,11 @@ impl Fuser<'_> {
         let (small, large) = (of_x.nanoseconds(), of_y.nanoseconds());
         let together = self.deps[a.as_u32() as usize] == self.deps[b.as_u32() as usize];
         if bytes >= SHARED && together {
-            return Ok(Beside::Shares(bytes));
+            return Ok(MergeReason::Shares(bytes));
         }
         let most = self.tir.limits.small;
         match small.max(large) {
-            n if n <= most => Ok(Beside::Small(small, large)),
+            n if n <= most => Ok(MergeReason::Small(small, large)),
             _ if bytes >= SHARED => Err(MergeRefusal::Ready(bytes)),
             n => Err(MergeRefusal::Large(n, most)),
         }

@@ -21,7 +21,7 @@ pub(super) mod tail;
 mod units;
 
 use self::cluster::{Along, Cluster, ClusterMember, Level, Users, collect_users};
-use self::horizontal::{Beside, MergeRefusal};
+use self::horizontal::{MergeReason, MergeRefusal};
 use self::join::Refusal;
 use self::units::Units;
 use crate::lower::ir::{Def, Tir, ValueId};
@@ -62,9 +62,9 @@ pub struct Fusion {
     /// Values that did not join the cluster of an operand: the value, a value of the cluster, and why.
     pub refused: Vec<(ValueId, ValueId, Refusal)>,
     /// Independent clusters that were merged: a value of each, and why.
-    pub beside: Vec<(ValueId, ValueId, Beside)>,
+    pub merged: Vec<(ValueId, ValueId, MergeReason)>,
     /// Consecutive clusters that were not merged: a value of each, and why.
-    pub not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
+    pub unmerged: Vec<(ValueId, ValueId, MergeRefusal)>,
 }
 
 pub(in crate::lower) struct Fuser<'a> {
@@ -74,8 +74,8 @@ pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) deps: Vec<Units>,
     pub(in crate::lower) unit_of: Vec<Option<UnitId>>,
     refused: Vec<(ValueId, ValueId, Refusal)>,
-    pub(in crate::lower) beside: Vec<(ValueId, ValueId, Beside)>,
-    pub(in crate::lower) not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
+    pub(in crate::lower) merged: Vec<(ValueId, ValueId, MergeReason)>,
+    pub(in crate::lower) unmerged: Vec<(ValueId, ValueId, MergeRefusal)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
     /// The last call with side effects.
@@ -110,8 +110,8 @@ pub fn fuse(tir: &Tir) -> Fusion {
         activated: f.activated,
         unit_of: f.unit_of,
         refused: f.refused,
-        beside: f.beside,
-        not_beside: f.not_beside,
+        merged: f.merged,
+        unmerged: f.unmerged,
     }
 }
 
@@ -125,8 +125,8 @@ impl<'a> Fuser<'a> {
             deps: vec![],
             unit_of: vec![None; n],
             refused: vec![],
-            beside: vec![],
-            not_beside: vec![],
+            merged: vec![],
+            unmerged: vec![],
             inlined: vec![false; n],
             activated: HashMap::new(),
             last_effect: None,

@@ -93,7 +93,7 @@ pub(in crate::lower) fn refused_tails(
     refusals
 }
 
-/// The contraction of each cluster that may be a tail.
+/// The contraction of each cluster that may be a tail: of several, the last, because the others must be complete before the tail runs.
 pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
     let users = contraction_users(tir, fusion);
     let position: HashMap<ValueId, usize> = fusion

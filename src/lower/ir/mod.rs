@@ -8,6 +8,7 @@ pub mod access;
 mod scheduled;
 mod special;
 mod text;
+mod unused;
 
 pub use scheduled::{Scheduled, Stored};
 pub use special::{Attend, ScanOp, SpatialWindow, Special};

@@ -11,6 +11,7 @@ impl Relayout<'_> {
         let old = self.old;
         let shape = &old.value(v).shape;
         let indexed = expr.nodes().any(|(_, n, _)| matches!(n, ScalarNode::Index(_)));
+        // The expression computes with positions along the dims, whose order would change.
         if indexed {
             return Ok(false);
         }

@@ -69,8 +69,8 @@ fn find_versions(program: &Program, i: usize) -> Option<(usize, Vec<BufferId>)> 
 /// The buffer that the step of `new` may overwrite: no other operand of the step and no later step reads it.
 fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
     let writes = |s: &Step| matches!(s, Step::Routine { outs, .. } if outs[..] == [new]);
-    let at = program.steps.iter().position(writes)?;
-    let Step::Routine { call, .. } = &program.steps[at] else {
+    let writer = program.steps.iter().position(writes)?;
+    let Step::Routine { call, .. } = &program.steps[writer] else {
         return None;
     };
     op::by_name(&call.op)?.facts.overwrite?;
@@ -78,7 +78,9 @@ fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
     let is_old = |b: &BufferId| *b == old;
     let other_operands = call.args[1..].iter().flat_map(Val::leaves).map(|o| &o.buffer);
     let is_read_again = other_operands.into_iter().any(|b| is_old(b))
-        || program.steps[at + 1..].iter().any(|s| s.buffers().iter().any(is_old));
+        || program.steps[writer + 1..]
+            .iter()
+            .any(|s| s.buffers().iter().any(is_old));
     let same_type = program.buffers[old.0].dtype == program.buffers[new.0].dtype;
     (same_type && !is_read_again).then_some(old)
 }

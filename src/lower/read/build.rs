@@ -32,19 +32,12 @@ impl Tir {
                     None => self.contract(f(&types)?, &ids),
                 }
             }
-            Meaning::Host => {
-                let ty = call.op.result_type(&types, &mut Sizes::default())?;
-                ty.try_map(&mut |t| {
-                    Err(OpError::refused(format!(
-                        "`{}` returns a tensor {t} on the host",
-                        call.op.name
-                    )))
-                })
+            Meaning::Host => push_host_call(&types),
+            Meaning::Control(_) => {
+                let op = call.op.name;
+                let title = format!("`{op}` calls graphs, which is not possible in a decomposition");
+                Err(OpError::refused(title))
             }
-            Meaning::Control(_) => Err(OpError::refused(format!(
-                "`{}` calls graphs, which is not possible in a decomposition",
-                call.op.name
-            ))),
             Meaning::Routine(_) | Meaning::Fill(_) => {
                 match crate::lower::contract::recurrent::recognise_recurrent(self, &types, &ids)? {
                     Some(r) => Ok(r),
@@ -121,6 +114,14 @@ impl Tir {
         })?;
         Ok(out)
     }
+}
+
+/// The result of an op that runs before the program: only values that are known from the types.
+fn push_host_call(types: &Call<TensorType>) -> OpResult<Val<Traced>> {
+    let op = types.op;
+    let refused = |t: &TensorType| OpError::refused(format!("`{}` returns a tensor {t} on the host", op.name));
+    op.result_type(types, &mut Sizes::default())?
+        .try_map(&mut |t| Err(refused(t)))
 }
 
 impl Build for Tir {

@@ -62,39 +62,48 @@ pub(crate) fn write_kernel(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bo
     };
     let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.bind_operand(a)).collect();
     let out = w.bind_result(v);
-    let k = &mut w.k;
     let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
-    let (shape, first) = (&def.shape, &sizes[0]);
+    write_loops(&mut w.k, special, (&operands, &sizes), &out, (&def.shape, def.dtype));
+    Ok(Scheduled {
+        kernel: w.k.finish()?,
+        buffers: w.buffers.into_iter().map(Stored::Value).collect(),
+    })
+}
+
+/// The loops that compute a special value from its operands and their shapes. The result has this shape and dtype.
+fn write_loops(
+    k: &mut KernelBuilder,
+    special: &Special,
+    (operands, sizes): (&[(Buf, Access)], &[Vec<usize>]),
+    out: &(Buf, Access),
+    (shape, stored): (&[usize], DType),
+) {
+    let (x, first) = (&operands[0], &sizes[0]);
     match special {
-        Special::Concat { dim } => write_concat(k, &operands, &sizes, &out, *dim),
-        Special::Rows { wrap } => write_rows(k, &operands, &out, first, &sizes[1], *wrap),
-        Special::Pad { before, value } => store_each(k, shape, &out, |k, i| {
-            let (buffer, access) = &operands[0];
+        Special::Concat { dim } => write_concat(k, operands, sizes, out, *dim),
+        Special::Rows { wrap } => write_rows(k, operands, out, first, &sizes[1], *wrap),
+        Special::Pad { before, value } => store_each(k, shape, out, |k, i| {
             let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
             let conds = src.iter().zip(first).map(|(s, &n)| Cond::within(s.clone(), n));
-            k.load_or(*buffer, element_index(access, &src), conds.collect(), *value)
+            k.load_or(x.0, element_index(&x.1, &src), conds.collect(), *value)
         }),
         Special::MaxPool(_) | Special::AvgPool { .. } => {
-            let (stored, dtype) = (def.dtype, def.dtype.compute_dtype());
-            let (sizes, x) = (first, &operands[0]);
+            let dtype = stored.compute_dtype();
+            let sizes = first;
             let x = WindowedInput {
                 stored,
                 dtype,
                 sizes,
                 x,
             };
-            store_each(k, shape, &out, |k, i| {
+            store_each(k, shape, out, |k, i| {
                 let y = pool_element(k, special, &x, i);
                 convert(k, dtype, stored, y)
             });
         }
-        Special::Scan { dim, op } => super::scan::write_scan(k, &operands[0], &out, shape, *dim, *op),
+        Special::Scan { dim, op } => super::scan::write_scan(k, x, out, shape, *dim, *op),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
-    Ok(Scheduled {
-        kernel: w.k.finish()?,
-        buffers: w.buffers.into_iter().map(Stored::Value).collect(),
-    })
 }
 
 /// Stores `value` of the index to each element of the result.

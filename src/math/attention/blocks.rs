@@ -3,10 +3,11 @@
 
 mod products;
 
-use super::row::{EndJob, RowsJob, end, scale, softmax};
+use super::heads::{HeadOperands, QuerySplit, ScoreRows};
+use super::row::{EndJob, end, scale};
 use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, Scratch, SharedPtr};
+use crate::math::scratch::{self, Scratch};
 use crate::math::tile::{Kernels, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -20,8 +21,6 @@ const SCORE_ROW: usize = KEYS + 16;
 const TILES: usize = 4;
 /// Keys are not packed for this many queries or fewer.
 const FEW: usize = 4;
-/// The number of multiply-adds in the smallest chunk worth distributing.
-const SMALLEST: f64 = 200e3;
 /// The minimum number of queries that pays for packing the keys again.
 const RANGE: usize = 112;
 
@@ -29,16 +28,6 @@ const RANGE: usize = 112;
 pub(super) struct BlockedAttention {
     desc: Attention,
     kernels: &'static Kernels,
-}
-
-/// The operands of one head.
-struct HeadOperands {
-    q: *const f32,
-    k: *const f32,
-    v: *const f32,
-    /// Bias and mask, starting at the head's first query.
-    masks: [Option<(AttentionMask, *const u8)>; 2],
-    out: *mut f32,
 }
 
 /// The working memory of one thread.
@@ -74,28 +63,6 @@ impl BlockedAttention {
         }
     }
 
-    /// The operands of head `i`, counted over the batch.
-    ///
-    /// # Safety
-    /// `args` is as for [`AttentionPlan::run`].
-    unsafe fn head_operands(&self, args: &AttentionArgs, i: usize) -> HeadOperands {
-        let d = &self.desc;
-        let (b, h) = (i / d.heads, i % d.heads);
-        let kv = d.kv_head(h);
-        let at = |s: &[usize; 3], h: usize| b * s[0] + h * s[1];
-        // SAFETY: the head lies in every operand.
-        unsafe {
-            HeadOperands {
-                q: args.q.cast::<f32>().add(at(&d.q, h)),
-                k: args.k.cast::<f32>().add(at(&d.k, kv)),
-                v: args.v.cast::<f32>().add(at(&d.v, kv)),
-                masks: [(d.bias, args.bias), (d.mask, args.mask)]
-                    .map(|(m, data)| m.map(|m| (m, data.add(m.row_offset(b, h, 0) * m.dtype.size())))),
-                out: args.out.cast::<f32>().add(at(&d.out, h)),
-            }
-        }
-    }
-
     /// Allocates working memory for up to `rows` queries.
     fn alloc_work(&self, rows: usize) -> Work {
         let (d, nr) = (&self.desc, self.kernels.nr);
@@ -113,7 +80,7 @@ impl BlockedAttention {
     /// # Safety
     /// The head's operands are valid. No other thread writes these rows. The working memory suffices for this many
     /// queries.
-    unsafe fn run_range(&self, h: &HeadOperands, q0: usize, q1: usize, w: &mut Work) {
+    unsafe fn run_range(&self, h: &HeadOperands<f32>, q0: usize, q1: usize, w: &mut Work) {
         let d = &self.desc;
         let (max, rest) = w.state[..3 * (q1 - q0)].split_at_mut(q1 - q0);
         let (sum, rescale) = rest.split_at_mut(q1 - q0);
@@ -157,7 +124,7 @@ impl BlockedAttention {
     ///
     /// # Safety
     /// As for [`BlockedAttention::run_range`].
-    unsafe fn pack_key_block(&self, h: &HeadOperands, first: usize, count: usize, w: &mut Work) -> KeyBlock {
+    unsafe fn pack_key_block(&self, h: &HeadOperands<f32>, first: usize, count: usize, w: &mut Work) -> KeyBlock {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let rest = d.value_size % nr;
         // SAFETY: the keys and values lie in the operands, their copies in the buffers.
@@ -188,7 +155,7 @@ impl BlockedAttention {
     /// As for [`BlockedAttention::run_range`].
     unsafe fn attend_rows(
         &self,
-        h: &HeadOperands,
+        h: &HeadOperands<f32>,
         b: &KeyBlock,
         q: usize,
         n: usize,
@@ -215,39 +182,37 @@ impl BlockedAttention {
     ///
     /// # Safety
     /// As for [`BlockedAttention::attend_rows`].
-    unsafe fn weigh_rows(&self, h: &HeadOperands, b: &KeyBlock, q: usize, n: usize, s: *mut f32, state: [*mut f32; 3]) {
-        let d = &self.desc;
+    unsafe fn weigh_rows(
+        &self,
+        h: &HeadOperands<f32>,
+        b: &KeyBlock,
+        q: usize,
+        n: usize,
+        s: *mut f32,
+        state: [*mut f32; 3],
+    ) {
         let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
-        // Rows whose masks must be expanded first are processed one by one.
         let direct = |(m, _): &(AttentionMask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
-        let step = if h.masks.iter().flatten().all(direct) { n } else { 1 };
-        for r in (0..n).step_by(step) {
-            let keys = d.visible_keys(q + r + step - 1).saturating_sub(b.first).min(b.count);
+        let mask = |i: usize, query: usize, keys: usize| match &h.masks[i] {
             // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
-            unsafe {
-                let masks = [0, 1].map(|i| match &h.masks[i] {
-                    Some(m) => {
-                        let spread = spread.wrapping_add(i * SCORE_ROW);
-                        (mask_row(m, q + r, b.first, keys, spread), m.0.strides[2])
-                    }
-                    None => (std::ptr::null(), 0),
-                });
-                let job = RowsJob {
-                    scores: s.add(r * SCORE_ROW),
-                    row: SCORE_ROW,
-                    rows: step,
-                    width: b.count,
-                    keys: d.visible_keys(q + r) as isize - b.first as isize,
-                    more: d.causal as isize,
-                    scale: d.scale as f32,
-                    masks,
-                    max: state[0].add(r),
-                    sum: state[1].add(r),
-                    rescale: state[2].add(r),
-                };
-                softmax(self.kernels.isa)(&job);
-            }
-        }
+            Some(m) => unsafe {
+                let spread = spread.wrapping_add(i * SCORE_ROW);
+                (mask_row(m, query, b.first, keys, spread), m.0.strides[2])
+            },
+            None => (std::ptr::null(), 0),
+        };
+        let rows = ScoreRows {
+            scores: s,
+            row: SCORE_ROW,
+            query: q,
+            rows: n,
+            key: b.first,
+            keys: b.count,
+            state,
+        };
+        let all_direct = h.masks.iter().flatten().all(direct);
+        // SAFETY: as above.
+        unsafe { rows.weigh(self.kernels.isa, &self.desc, all_direct, mask) };
     }
 }
 
@@ -290,36 +255,17 @@ unsafe fn mask_row(
 impl AttentionPlan for BlockedAttention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let d = &self.desc;
-        let heads = d.batch * d.heads;
-        if heads == 0 || d.queries == 0 || d.value_size == 0 {
+        if d.batch * d.heads == 0 || d.queries == 0 || d.value_size == 0 {
             return;
         }
-        let macs = heads as f64 * d.queries as f64 * d.keys as f64 * (d.size + d.value_size) as f64;
-        // With few heads, split the queries too, although each part packs the keys again.
-        let mut parts = 1;
-        while pool.threads() > 1 && heads * parts < 4 * pool.threads() && d.queries / (2 * parts) >= RANGE {
-            parts *= 2;
-        }
-        let step = d.queries.div_ceil(parts);
-        let parts = d.queries.div_ceil(step);
-        let of_macs = |n: f64| (n * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize;
-        let together = match parts {
-            // A chunk allocates working memory once, so small heads are grouped if there are enough for all threads.
-            1 => of_macs(SMALLEST).max(of_macs(4.0 * SMALLEST).min(heads / (4 * pool.threads()))),
-            _ => 1,
+        let split = QuerySplit::new(d, pool.threads(), RANGE, true);
+        let allocate = |rows| self.alloc_work(rows);
+        // SAFETY: guaranteed by the caller; chunks own disjoint rows.
+        unsafe {
+            split.run((d, args), pool, allocate, |h, [q0, q1], work| {
+                self.run_range(h, q0, q1, work)
+            })
         };
-        let shared = SharedPtr(args as *const AttentionArgs as *mut AttentionArgs);
-        pool.run((heads * parts).div_ceil(together), |i| {
-            let mut work = self.alloc_work(step);
-            for i in i * together..((i + 1) * together).min(heads * parts) {
-                // SAFETY: guaranteed by the caller; chunks own disjoint rows.
-                unsafe {
-                    let h = self.head_operands(&*shared.get(), i / parts);
-                    let q0 = i % parts * step;
-                    self.run_range(&h, q0, (q0 + step).min(d.queries), &mut work);
-                }
-            }
-        });
     }
 
     fn describe(&self) -> String {

@@ -5,6 +5,7 @@
 //! ([`pairs`]), and f16 is computed in f32. f64 uses plain loops ([`plain`]).
 
 mod blocks;
+mod heads;
 mod pairs;
 mod plain;
 mod row;
@@ -140,9 +141,9 @@ impl AttentionPlan for HalfAttention {
         let to = SharedPtr(args.out);
         pool.run(d.batch * d.heads, |i| {
             for row in 0..d.queries {
-                let at = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];
+                let offset = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];
                 // SAFETY: the row lies in the result, and belongs to this chunk.
-                unsafe { narrow_row(dtype, &out[at..at + d.value_size], to.get().add(2 * at)) };
+                unsafe { narrow_row(dtype, &out[offset..offset + d.value_size], to.get().add(2 * offset)) };
             }
         });
     }

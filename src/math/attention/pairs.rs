@@ -5,11 +5,13 @@
 
 mod products;
 
-use super::row::{EndJob, RowsJob, end, scale, softmax};
+use self::products::PanelProduct;
+use super::heads::{HeadOperands, QuerySplit, ScoreRows};
+use super::row::{EndJob, end, scale};
 use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
 use crate::math::pairs::pack::{Source, narrow_row, pack_row, packed_row};
 use crate::math::pairs::{COLS, PairBlocks, PairKernels, padded_run};
-use crate::math::scratch::{self, Scratch, SharedPtr};
+use crate::math::scratch::{self, Scratch};
 use crate::parallel::Pool;
 use crate::types::DType;
 use half::bf16;
@@ -18,8 +20,6 @@ use half::bf16;
 const KEYS: usize = 256;
 /// The stride between rows of scores. It is not a multiple of a power of two, so that rows do not share cache sets.
 const SCORE_ROW: usize = KEYS + 16;
-/// The number of multiply-adds in the smallest chunk worth distributing.
-const SMALLEST: f64 = 200e3;
 /// The minimum number of queries that pays for packing the keys again.
 const RANGE: usize = 128;
 
@@ -27,16 +27,6 @@ const RANGE: usize = 128;
 pub(super) struct Bf16Attention {
     desc: Attention,
     kernels: PairKernels,
-}
-
-/// The operands of one head.
-struct HeadOperands {
-    q: *const u16,
-    k: *const u16,
-    v: *const u16,
-    /// Bias and mask, starting at the head's first query.
-    masks: [Option<(AttentionMask, *const u8)>; 2],
-    out: *mut u16,
 }
 
 /// The working memory of one thread.
@@ -108,34 +98,12 @@ impl Bf16Attention {
         }
     }
 
-    /// The operands of head `i`, counted over the batch.
-    ///
-    /// # Safety
-    /// `args` is as for [`AttentionPlan::run`].
-    unsafe fn head_operands(&self, args: &AttentionArgs, i: usize) -> HeadOperands {
-        let d = &self.desc;
-        let (b, h) = (i / d.heads, i % d.heads);
-        let kv = d.kv_head(h);
-        let at = |s: &[usize; 3], h: usize| b * s[0] + h * s[1];
-        // SAFETY: the head lies in every operand.
-        unsafe {
-            HeadOperands {
-                q: args.q.cast::<u16>().add(at(&d.q, h)),
-                k: args.k.cast::<u16>().add(at(&d.k, kv)),
-                v: args.v.cast::<u16>().add(at(&d.v, kv)),
-                masks: [(d.bias, args.bias), (d.mask, args.mask)]
-                    .map(|(m, data)| m.map(|m| (m, data.add(m.row_offset(b, h, 0) * m.dtype.size())))),
-                out: args.out.cast::<u16>().add(at(&d.out, h)),
-            }
-        }
-    }
-
     /// Computes queries `q0..q1` of one head.
     ///
     /// # Safety
     /// The head's operands are valid. No other thread writes these rows. The working memory suffices for this many
     /// queries.
-    unsafe fn run_range(&self, h: &HeadOperands, q0: usize, q1: usize, w: &mut Work) {
+    unsafe fn run_range(&self, h: &HeadOperands<u16>, q0: usize, q1: usize, w: &mut Work) {
         let (d, n) = (&self.desc, q1 - q0);
         let state = [0, 1, 2].map(|i| w.state.as_mut_ptr().wrapping_add(i * n));
         w.state[..n].fill(f32::NEG_INFINITY);
@@ -183,99 +151,111 @@ impl Bf16Attention {
     /// As for [`Bf16Attention::run_range`].
     unsafe fn attend_rows(
         &self,
-        h: &HeadOperands,
+        h: &HeadOperands<u16>,
         b: KeyBlock,
         queries: Rows,
         [q0, r, n]: [usize; 3],
         state: [*mut f32; 3],
         w: &mut Work,
     ) {
-        let (d, size) = (&self.desc, self.kernels.row_element());
-        let scores = w.scores.as_mut_ptr();
-        let run = padded_run(b.count);
-        let weights = Rows {
-            first: w.weights.as_ptr().cast(),
-            row: packed_row(KEYS),
-        };
-        let q = Rows {
-            first: queries.first.wrapping_add(r * queries.row * size),
-            ..queries
-        };
-        let out = w.sums.as_mut_ptr().wrapping_add(r * d.value_size);
+        let d = &self.desc;
+        let (scores, out) = (
+            w.scores.as_mut_ptr(),
+            w.sums.as_mut_ptr().wrapping_add(r * d.value_size),
+        );
+        let first = queries.first.wrapping_add(r * queries.row * self.kernels.row_element());
+        let score = self.score_product(Rows { first, ..queries }, n, b, w);
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let keys = (w.keys.as_ptr().cast(), padded_run(d.size));
-            self.multiply(&mut w.blocks, q, n, keys, b.count, (scores, SCORE_ROW), false);
+            self.multiply(&mut w.blocks, &score);
             self.weigh_rows(h, b, q0 + r, n, scores, state);
-            for i in 0..n {
-                let by = *state[2].add(i);
-                if b.first > 0 && by != 1.0 {
-                    scale(self.kernels.isa)(out.add(i * d.value_size), d.value_size, by);
-                }
-                let row = w.weights.as_mut_ptr().cast::<u8>().add(i * weights.row * size);
-                pack_row(
-                    &self.kernels,
-                    Source::Wide(scores.add(i * SCORE_ROW)),
-                    1,
-                    b.count,
-                    run,
-                    row,
-                );
-            }
-            let values = (w.values.as_ptr().cast(), run);
-            self.multiply(
-                &mut w.blocks,
-                weights,
-                n,
-                values,
-                d.value_size,
-                (out, d.value_size),
-                true,
-            );
+            let a = self.pack_weights(b, n, out, state[2], w);
+            let add_values = PanelProduct {
+                a,
+                panels: w.values.as_ptr().cast(),
+                run: padded_run(b.count),
+                cols: d.value_size,
+                out,
+                out_row: d.value_size,
+                adds: true,
+                ..score
+            };
+            self.multiply(&mut w.blocks, &add_values);
         }
+    }
+
+    /// The product of `n` rows of queries with a block of keys, which becomes their scores.
+    fn score_product(&self, queries: Rows, n: usize, b: KeyBlock, w: &mut Work) -> PanelProduct {
+        PanelProduct {
+            a: queries,
+            rows: n,
+            panels: w.keys.as_ptr().cast(),
+            run: padded_run(self.desc.size),
+            cols: b.count,
+            out: w.scores.as_mut_ptr(),
+            out_row: SCORE_ROW,
+            adds: false,
+        }
+    }
+
+    /// Packs the weights of `n` rows as rows of a product, and scales the rows' earlier results in `out` by `factors`.
+    ///
+    /// # Safety
+    /// As for [`Bf16Attention::attend_rows`].
+    unsafe fn pack_weights(&self, b: KeyBlock, n: usize, out: *mut f32, factors: *const f32, w: &mut Work) -> Rows {
+        let (size, row) = (self.desc.value_size, packed_row(KEYS));
+        let run = padded_run(b.count);
+        let first = w.weights.as_mut_ptr().cast::<u8>();
+        for i in 0..n {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let by = *factors.add(i);
+                if b.first > 0 && by != 1.0 {
+                    scale(self.kernels.isa)(out.add(i * size), size, by);
+                }
+                let weights = Source::Wide(w.scores.as_mut_ptr().add(i * SCORE_ROW));
+                let packed = first.add(i * row * self.kernels.row_element());
+                pack_row(&self.kernels, weights, 1, b.count, run, packed);
+            }
+        }
+        Rows { first, row }
     }
 
     /// Replaces the scores of `n` rows by weights, and updates their `state`.
     ///
     /// # Safety
     /// As for [`Bf16Attention::attend_rows`].
-    unsafe fn weigh_rows(&self, h: &HeadOperands, b: KeyBlock, q: usize, n: usize, s: *mut f32, state: [*mut f32; 3]) {
-        let d = &self.desc;
+    unsafe fn weigh_rows(
+        &self,
+        h: &HeadOperands<u16>,
+        b: KeyBlock,
+        q: usize,
+        n: usize,
+        s: *mut f32,
+        state: [*mut f32; 3],
+    ) {
         let spread = s.wrapping_add(self.block_rows() * SCORE_ROW);
-        // Masks are expanded row by row.
-        let step = if h.masks.iter().flatten().next().is_none() {
-            n
-        } else {
-            1
-        };
-        for r in (0..n).step_by(step) {
-            let keys = d.visible_keys(q + r + step - 1).saturating_sub(b.first).min(b.count);
+        let mask = |i: usize, query: usize, keys: usize| match &h.masks[i] {
             // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
-            unsafe {
-                let masks = [0, 1].map(|i| match &h.masks[i] {
-                    Some(m) => {
-                        let spread = spread.wrapping_add(i * SCORE_ROW);
-                        spread_mask(m, q + r, b.first, keys, spread);
-                        (spread.cast_const(), 0)
-                    }
-                    None => (std::ptr::null(), 0),
-                });
-                let job = RowsJob {
-                    scores: s.add(r * SCORE_ROW),
-                    row: SCORE_ROW,
-                    rows: step,
-                    width: b.count,
-                    keys: d.visible_keys(q + r) as isize - b.first as isize,
-                    more: d.causal as isize,
-                    scale: d.scale as f32,
-                    masks,
-                    max: state[0].add(r),
-                    sum: state[1].add(r),
-                    rescale: state[2].add(r),
-                };
-                softmax(self.kernels.isa)(&job);
-            }
-        }
+            Some(m) => unsafe {
+                let spread = spread.wrapping_add(i * SCORE_ROW);
+                spread_mask(m, query, b.first, keys, spread);
+                (spread.cast_const(), 0)
+            },
+            None => (std::ptr::null(), 0),
+        };
+        let rows = ScoreRows {
+            scores: s,
+            row: SCORE_ROW,
+            query: q,
+            rows: n,
+            key: b.first,
+            keys: b.count,
+            state,
+        };
+        let unmasked = h.masks.iter().flatten().next().is_none();
+        // SAFETY: as above.
+        unsafe { rows.weigh(self.kernels.isa, &self.desc, unmasked, mask) };
     }
 }
 
@@ -306,34 +286,17 @@ unsafe fn spread_mask(
 impl AttentionPlan for Bf16Attention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let d = &self.desc;
-        let heads = d.batch * d.heads;
-        if heads == 0 || d.queries == 0 || d.value_size == 0 {
+        if d.batch * d.heads == 0 || d.queries == 0 || d.value_size == 0 {
             return;
         }
-        let macs = heads as f64 * d.queries as f64 * d.keys as f64 * (d.size + d.value_size) as f64;
-        // With few heads, split the queries too, although each part packs the keys again.
-        let mut parts = 1;
-        while pool.threads() > 1 && heads * parts < 4 * pool.threads() && d.queries / (2 * parts) >= RANGE {
-            parts *= 2;
-        }
-        let step = d.queries.div_ceil(parts);
-        let parts = d.queries.div_ceil(step);
-        let together = match parts {
-            1 => (SMALLEST * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize,
-            _ => 1,
+        let split = QuerySplit::new(d, pool.threads(), RANGE, false);
+        let allocate = |rows| self.alloc_work(rows);
+        // SAFETY: guaranteed by the caller; chunks own disjoint rows.
+        unsafe {
+            split.run((d, args), pool, allocate, |h, [q0, q1], work| {
+                self.run_range(h, q0, q1, work)
+            })
         };
-        let shared = SharedPtr(args as *const AttentionArgs as *mut AttentionArgs);
-        pool.run((heads * parts).div_ceil(together), |i| {
-            let mut work = self.alloc_work(step);
-            for i in i * together..((i + 1) * together).min(heads * parts) {
-                // SAFETY: guaranteed by the caller; chunks own disjoint rows.
-                unsafe {
-                    let h = self.head_operands(&*shared.get(), i / parts);
-                    let q0 = i % parts * step;
-                    self.run_range(&h, q0, (q0 + step).min(d.queries), &mut work);
-                }
-            }
-        });
     }
 
     fn describe(&self) -> String {

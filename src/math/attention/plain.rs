@@ -23,24 +23,24 @@ impl Plain {
     unsafe fn attend_row(&self, args: &AttentionArgs, batch: usize, head: usize, row: usize, p: &mut [f64]) {
         let d = &self.desc;
         let kv = d.kv_head(head);
-        let at = |s: &[usize; 3], h: usize| batch * s[0] + h * s[1];
+        let head_offset = |s: &[usize; 3], h: usize| batch * s[0] + h * s[1];
         // SAFETY: every index lies within the extents.
         unsafe {
-            let q = args.q.cast::<f64>().add(at(&d.q, head) + row * d.q[2]);
-            let k = args.k.cast::<f64>().add(at(&d.k, kv));
-            let v = args.v.cast::<f64>().add(at(&d.v, kv));
-            let out = args.out.cast::<f64>().add(at(&d.out, head) + row * d.out[2]);
+            let q = args.q.cast::<f64>().add(head_offset(&d.q, head) + row * d.q[2]);
+            let k = args.k.cast::<f64>().add(head_offset(&d.k, kv));
+            let v = args.v.cast::<f64>().add(head_offset(&d.v, kv));
+            let out = args.out.cast::<f64>().add(head_offset(&d.out, head) + row * d.out[2]);
             let seen = d.visible_keys(row);
             for (j, p) in p.iter_mut().enumerate().take(seen) {
                 let dot: f64 = (0..d.size).map(|i| *q.add(i) * *k.add(j * d.k[2] + i)).sum();
                 *p = dot * d.scale;
                 for (m, data) in [(d.bias, args.bias), (d.mask, args.mask)] {
                     let Some(m) = m else { continue };
-                    let at = m.row_offset(batch, head, row) + j * m.strides[3];
+                    let offset = m.row_offset(batch, head, row) + j * m.strides[3];
                     match m.dtype {
-                        DType::B8 if *data.add(at) == 0 => *p = f64::NEG_INFINITY,
+                        DType::B8 if *data.add(offset) == 0 => *p = f64::NEG_INFINITY,
                         DType::B8 => {}
-                        _ => *p += *data.cast::<f64>().add(at),
+                        _ => *p += *data.cast::<f64>().add(offset),
                     }
                 }
             }

@@ -133,12 +133,12 @@ impl Conv {
 
     /// The number of multiply-adds, for estimates.
     pub fn macs(&self) -> f64 {
-        let at = if self.transposed {
+        let place = if self.transposed {
             Some(self.input)
         } else {
             self.output_size()
         };
-        let pixels: f64 = at.unwrap_or([0; 3]).iter().map(|&x| x as f64).product();
+        let pixels: f64 = place.unwrap_or([0; 3]).iter().map(|&x| x as f64).product();
         let taps: f64 = self.kernel.iter().map(|&x| x as f64).product();
         let pairs = self.in_channels as f64 * self.out_channels as f64 / self.groups.max(1) as f64;
         self.batch as f64 * pixels * taps * pairs
@@ -220,7 +220,7 @@ impl Expansion {
         let (a, b) = (&self.first, &self.second);
         let last = |c: &Conv| c.input_layout == ConvLayout::ChannelsLast && c.output_layout == ConvLayout::ChannelsLast;
         let plain = |c: &Conv| c.dtype == DType::F32 && !c.transposed && last(c) && c.dilation == [1; 3];
-        let one = a.kernel == [1; 3] && a.stride == [1; 3] && a.padding == [0; 3] && a.groups == 1;
+        let is_pointwise = a.kernel == [1; 3] && a.stride == [1; 3] && a.padding == [0; 3] && a.groups == 1;
         let channels = b.in_channels;
         let depthwise = channels > 1 && b.groups == channels && b.out_channels == channels;
         let flat = b.input[0] == 1 && b.kernel[0] == 1 && b.padding[0] == 0 && b.stride[0] == 1;
@@ -229,7 +229,7 @@ impl Expansion {
         let border = b.padding[1] < b.kernel[1] && b.padding[2] < b.kernel[2];
         let together = a.batch == b.batch && a.out_channels == channels && a.output_size() == Some(b.input);
         let some = b.extents().is_some_and(|e| e[3] > 0) && a.extents().is_some() && a.in_channels > 0;
-        plain(a) && plain(b) && one && depthwise && flat && taps && border && together && some
+        plain(a) && plain(b) && is_pointwise && depthwise && flat && taps && border && together && some
     }
 
     /// The size in bytes of the first convolution's result.

@@ -54,6 +54,7 @@ impl Activation {
 
 /// What f32 products and convolutions multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Precision {
     /// f32.
     #[default]

@@ -118,7 +118,7 @@ impl Direct {
         let (line, first) = (r / self.pieces, r % self.pieces * FLAT_ROW);
         let (d, h) = (line / self.out[1], line % self.out[1]);
         let stride = self.padded.stride;
-        let at = self
+        let offset = self
             .padded
             .pixel_offset(d * stride[0], h * stride[1], first * stride[2]);
         let len = if self.pieces > 1 {
@@ -126,7 +126,7 @@ impl Direct {
         } else {
             self.out[2]
         };
-        (at, line * self.out[2] + first, len)
+        (offset, line * self.out[2] + first, len)
     }
 
     /// The range of segments under row `r` that contains all those that are not entirely padding. If several depths

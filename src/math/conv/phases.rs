@@ -46,8 +46,8 @@ pub(super) struct Phases {
 fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
     let (stride, dilation, from) = (c.stride[d], c.dilation[d], phase + c.padding[d]);
     (0..c.kernel[d]).filter_map(move |t| {
-        let at = from as isize - (t * dilation) as isize;
-        (at.rem_euclid(stride as isize) == 0).then_some((t, at.div_euclid(stride as isize)))
+        let place = from as isize - (t * dilation) as isize;
+        (place.rem_euclid(stride as isize) == 0).then_some((t, place.div_euclid(stride as isize)))
     })
 }
 
@@ -260,7 +260,7 @@ impl Method for Phases {
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (nr, depth, gi) = (self.kernels.nr, self.product_depth(), self.run_len());
         let taps: usize = self.conv.kernel.iter().product();
-        let go = self.conv.out_channels / self.conv.groups;
+        let group_outputs = self.conv.out_channels / self.conv.groups;
         let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels.len(), |p| {
             let panel = &self.panels[p];
@@ -272,7 +272,7 @@ impl Method for Phases {
                 .flat_map(|f| f.taps.iter().flat_map(move |&t| (0..gi).map(move |i| (t, i))));
             for ((tap, i), out) in lines.zip(out.chunks_exact_mut(nr)) {
                 // Weights are `[in, out / groups, taps]`.
-                let from = ((panel.input + i) * go + panel.channel % go) * taps + tap;
+                let from = ((panel.input + i) * group_outputs + panel.channel % group_outputs) * taps + tap;
                 for (j, out) in out.iter_mut().enumerate() {
                     *out = if j < panel.cols { weight[from + j * taps] } else { 0.0 };
                 }

@@ -21,9 +21,10 @@ pub(super) struct PointwiseConv {
 /// of the product, and few pixels would leave vectors half empty.
 pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
     let pixels: usize = conv.input.iter().product();
-    let one = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [0; 3];
+    let is_pointwise = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [0; 3];
     let columns = pixels.next_multiple_of(isa.lanes());
-    one && conv.groups == 1
+    is_pointwise
+        && conv.groups == 1
         && !conv.transposed
         && conv.input_layout == conv.output_layout
         && (conv.input_layout == ConvLayout::ChannelsLast || pixels * 100 >= columns * 85)

@@ -92,13 +92,13 @@ impl ConvOutput {
     /// As for [`ConvOutput::begin_strip`]; the strip is the part's, and all of it was written.
     pub(super) unsafe fn finish_strip(&self, strip: Strip, part: &OutputPart, o: &ConvOperands) {
         let first = self.layout == ConvLayout::ChannelsFirst;
-        let at = match first {
+        let place = match first {
             true => (part.image * self.channels + part.channel) * self.pixels + part.pixel,
             false => (part.image * self.pixels + part.pixel) * self.channels + part.channel,
         };
         // SAFETY: the part lies in the output.
         unsafe {
-            let data = o.y.add(at);
+            let data = o.y.add(place);
             if strip.buffer.is_some() {
                 transpose(
                     self.isa,
@@ -113,7 +113,7 @@ impl ConvOutput {
             let Some(tail) = &o.tail else { return };
             let tile = Tile {
                 data: data.cast(),
-                offset: at,
+                offset: place,
                 batch: part.image,
                 row: if first { part.channel } else { part.pixel },
                 col: if first { part.pixel } else { part.channel },

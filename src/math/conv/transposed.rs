@@ -60,18 +60,18 @@ impl Transposed {
 
     /// Splits the product into blocks that fit the cache.
     fn cut_blocks(isa: Isa, conv: &Conv, weight: Option<Constant>, per_channel: usize) -> Vec<ChannelBlock> {
-        let go = conv.out_channels / conv.groups;
+        let group_outputs = conv.out_channels / conv.groups;
         let mut blocks = vec![];
-        if conv.batch > 0 && conv.in_channels > 0 && go > 0 {
-            let channels = (BLOCK / per_channel.max(1)).clamp(1, go);
-            let groups = if channels < go {
+        if conv.batch > 0 && conv.in_channels > 0 && group_outputs > 0 {
+            let channels = (BLOCK / per_channel.max(1)).clamp(1, group_outputs);
+            let groups = if channels < group_outputs {
                 1
             } else {
-                (BLOCK / (per_channel * go).max(1)).clamp(1, conv.groups)
+                (BLOCK / (per_channel * group_outputs).max(1)).clamp(1, conv.groups)
             };
             for g in (0..conv.groups).step_by(groups) {
-                for c in (0..go).step_by(channels) {
-                    let (groups, channels) = ([g, groups.min(conv.groups - g)], [c, channels.min(go - c)]);
+                for c in (0..group_outputs).step_by(channels) {
+                    let (groups, channels) = ([g, groups.min(conv.groups - g)], [c, channels.min(group_outputs - c)]);
                     blocks.push(ChannelBlock::new(isa, conv, weight, groups, channels));
                 }
             }
@@ -196,9 +196,9 @@ impl ChannelBlock {
             a: [1, go * taps],
             ..MatMul::new(DType::F32, rows, pixels, gi)
         };
-        let at = Self::weight_at(conv, groups[0], channels[0]);
+        let offset = Self::weight_at(conv, groups[0], channels[0]);
         let constant = MatMulConstants {
-            a: weight.map(|w| w.skip_bytes(4 * at)),
+            a: weight.map(|w| w.skip_bytes(4 * offset)),
             b: None,
         };
         ChannelBlock {
@@ -221,7 +221,7 @@ impl ConvPlan for Transposed {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         let (taps, pixels): (usize, usize) = (c.kernel.iter().product(), c.input.iter().product());
-        let go = c.out_channels / c.groups;
+        let group_outputs = c.out_channels / c.groups;
         let plane: usize = self.out.iter().product();
         let bias = SharedPtr(bias_of(c.bias, &self.bias, args.bias).cast_mut());
         let (y, tail) = (SharedPtr(args.y.cast::<f32>()), args.tail);
@@ -232,7 +232,7 @@ impl ConvPlan for Transposed {
             unsafe { self.multiply_block(pool, args, b, image, products.as_mut_ptr()) };
             let products = SharedPtr(products.as_mut_ptr());
             pool.run(groups * channels, |i| {
-                let channel = (g0 + i / channels) * go + c0 + i % channels;
+                let channel = (g0 + i / channels) * group_outputs + c0 + i % channels;
                 let offset = (image * c.out_channels + channel) * plane;
                 // SAFETY: this output plane and these products belong to chunk `i`.
                 unsafe {

@@ -5,6 +5,7 @@
 //! of A are read in place where they are bf16, contiguous and aligned.
 
 use super::grid::{Grid, GridShape};
+use super::integers::{self, PackedIntegers};
 use super::packed::Packed;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
@@ -14,6 +15,7 @@ use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels, padded_run, pre
 use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::math::tile::Tiles;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct Bf16MatMulPlan {
     blocks: Tiles,
     a: Option<Arc<AlignedBytes>>,
     b: Option<Packed>,
+    /// B, if it is packed as integers. Each chunk unpacks the panels that it multiplies.
+    integers: Option<PackedIntegers>,
 }
 
 /// The operands of one matrix of the batch.
@@ -64,6 +68,7 @@ impl Bf16MatMulPlan {
             blocks: Tiles::new(desc.m, 2 * kernels.rows),
             a: None,
             b: None,
+            integers: None,
         };
         match (constants.a, constants.b) {
             (Some(a), _) => plan.a = Some(a.aligned_bytes()),
@@ -71,6 +76,22 @@ impl Bf16MatMulPlan {
             (None, None) => {}
         }
         plan
+    }
+
+    /// Plans `desc` with a B of integers. `None` if the kernels or the form of B do not fit, and for few rows, for which
+    /// unpacking would take longer than multiplying.
+    pub(crate) fn with_integers(
+        kernels: PairKernels,
+        desc: &MatMul,
+        constants: MatMulConstants,
+    ) -> Option<Bf16MatMulPlan> {
+        // Other instruction sets pack integers in narrower panels.
+        let fits = constants.a.is_none() && kernels.isa == Isa::Avx512 && kernels.rate() > 1;
+        let b = constants.b.filter(|_| fits && desc.m > integers::ROWS)?;
+        let packed = PackedIntegers::new(desc, desc.quantized?, COLS, b)?;
+        let mut plan = Bf16MatMulPlan::new(kernels, desc, MatMulConstants::default());
+        plan.integers = Some(packed);
+        Some(plan)
     }
 
     fn is_wide(&self) -> bool {
@@ -214,9 +235,13 @@ impl Bf16MatMulPlan {
         for p in p0..p1 {
             // SAFETY: the panel lies in B, or in the buffer; the chunk owns these columns of its rows.
             unsafe {
-                let panel = match x.panels {
-                    Some(b) => b.add(p * len),
-                    None => {
+                let panel = match (x.panels, &self.integers) {
+                    (Some(b), _) => b.add(p * len),
+                    (None, Some(integers)) => {
+                        integers.unpack_pairs(self.kernels.isa, p, packed.as_mut_ptr().cast());
+                        packed.as_ptr().cast()
+                    }
+                    (None, None) => {
                         let src = x.b.skip(p * COLS * d.b[1]);
                         pack_pairs(src, d.b, self.panel_cols(p), d.k, packed.as_mut_ptr().cast());
                         packed.as_ptr().cast()
@@ -263,27 +288,40 @@ impl Bf16MatMulPlan {
             cols: self.panel_cols(p),
             next,
         };
-        let at = r0 * d.c_row + p * COLS + x.offsets.c;
-        let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {
-            let first = x.offsets.addend + r0 * s.row + p * COLS * s.col;
-            (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
-        });
         // SAFETY: guaranteed by the caller.
         unsafe {
             let sums = blocks.compute(&job);
-            let store = StoreJob {
-                sums,
-                rows: n,
-                cols: job.cols,
-                c: x.args.c.add(at * d.dtype.size()),
-                c_row: d.c_row,
-                wide: self.is_wide(),
-                addend,
-                alpha: d.alpha as f32,
-                beta: d.beta as f32,
-                clamp: d.activation.bounds(),
-            };
-            store.run(&self.kernels);
+            self.store_job(x, sums, [r0, n], [p * COLS, job.cols])
+                .run(&self.kernels);
+        }
+    }
+
+    /// The job that stores the sums of a block: its first row and their number, its first column and their number.
+    #[inline]
+    fn store_job(
+        &self,
+        x: &MatrixOperands,
+        sums: *const f32,
+        [r0, rows]: [usize; 2],
+        [c0, cols]: [usize; 2],
+    ) -> StoreJob {
+        let d = &self.desc;
+        let first = r0 * d.c_row + c0 + x.offsets.c;
+        let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {
+            let first = x.offsets.addend + r0 * s.row + c0 * s.col;
+            (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
+        });
+        StoreJob {
+            sums,
+            rows,
+            cols,
+            c: x.args.c.wrapping_add(first * d.dtype.size()),
+            c_row: d.c_row,
+            wide: self.is_wide(),
+            addend,
+            alpha: d.alpha as f32,
+            beta: d.beta as f32,
+            clamp: d.activation.bounds(),
         }
     }
 
@@ -312,24 +350,23 @@ impl MatMulPlan for Bf16MatMulPlan {
             return;
         }
         let grid = self.choose_grid(pool.threads());
-        let (per, batch) = (grid.chunks(), d.batch_size());
-        let together = if per > 1 { 1 } else { self.matrices_per_chunk() };
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        pool.run((batch * per).div_ceil(together), |i| {
-            // SAFETY: `args` outlives the job and is only read.
-            let args = unsafe { &*shared.get() };
-            for i in i * together..((i + 1) * together).min(batch * per) {
-                let (tiles, panels) = grid.chunk(i % per);
-                // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
-                unsafe { self.run_chunk(&self.matrix_operands(args, i / per), tiles, panels) };
-            }
-        });
+        grid.run_batch(
+            pool,
+            d.batch_size(),
+            self.matrices_per_chunk(),
+            |matrix, tiles, panels| {
+                // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of C.
+                unsafe { self.run_chunk(&self.matrix_operands(&*shared.get(), matrix), tiles, panels) };
+            },
+        );
     }
 
     fn describe(&self) -> String {
         let how = match (&self.a, &self.b) {
             (Some(_), _) => "A constant",
             (_, Some(_)) => "B packed",
+            _ if self.integers.is_some() => "B packed as integers",
             _ => "dynamic",
         };
         let operands = if self.is_wide() { "f32 in bf16" } else { "bf16" };

@@ -4,6 +4,7 @@
 //! whatever the chunk.
 
 use crate::math::tile::Tiles;
+use crate::parallel::Pool;
 
 /// Products with fewer multiply-adds stay on one thread (about 2 µs).
 const ALONE: f64 = 100e3;
@@ -108,13 +109,32 @@ impl Grid {
         }
     }
 
+    /// Calls `compute` for every chunk of every matrix of a batch: the matrix, its row tiles and its column panels. `together`
+    /// matrices that are one chunk each run as one, because they are too small to be handed out one by one.
+    pub(super) fn run_batch(
+        &self,
+        pool: &Pool,
+        batch: usize,
+        together: usize,
+        compute: impl Fn(usize, [usize; 2], [usize; 2]) + Sync,
+    ) {
+        let per = self.chunks();
+        let together = if per > 1 { 1 } else { together };
+        pool.run((batch * per).div_ceil(together), |i| {
+            for i in i * together..((i + 1) * together).min(batch * per) {
+                let (tiles, panels) = self.chunk(i % per);
+                compute(i / per, tiles, panels);
+            }
+        });
+    }
+
     /// The number of chunks of one matrix.
-    pub(super) fn chunks(&self) -> usize {
+    fn chunks(&self) -> usize {
         self.slabs * self.groups
     }
 
     /// The row tiles and the column panels of chunk `i`, as half-open ranges.
-    pub(super) fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
+    fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
         // Neighbouring chunks share their panels of B, the larger part of their operands.
         let (group, slab) = (i / self.slabs, i % self.slabs);
         let range = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];

@@ -1,6 +1,7 @@
 //! A constant B whose elements are integers times scales. It is packed as integers: a product with few rows reads one
-//! byte or half a byte for each weight. Products with more rows unpack panels to f32, block by block, and use the f32
-//! tiles.
+//! byte or half a byte for each weight. Products with more rows unpack panels, to f32 for the f32 tiles or to pairs of bf16.
+
+mod pairing;
 
 use crate::math::contract::{Constant, MatMul};
 use crate::math::isa::per_isa;
@@ -164,8 +165,8 @@ fn pack(q: &Quantized, desc: &MatMul, group: usize, nr: usize) -> AlignedBytes {
                 Storage::Nibbles => data[panel + p / 2 * nr + c % nr] |= ((x + 8) as u8) << (p % 2 * 4),
                 Storage::Bytes => data[panel + p * nr + c % nr] = x as u8,
                 Storage::Words => {
-                    let at = panel + 2 * (p * nr + c % nr);
-                    data[at..at + 2].copy_from_slice(&x.to_ne_bytes());
+                    let offset = panel + 2 * (p * nr + c % nr);
+                    data[offset..offset + 2].copy_from_slice(&x.to_ne_bytes());
                 }
             }
         }
@@ -227,10 +228,10 @@ unsafe fn load_integers<S: Simd, const FORM: u8>(data: *const u8, k: usize, pair
                 continue;
             }
             for p in 0..1 + pair as usize {
-                let at = (k + p) * nr + v * S::LANES;
+                let offset = (k + p) * nr + v * S::LANES;
                 w[p][v] = match FORM {
-                    BYTES => S::load_i8(data.cast::<i8>().add(at)),
-                    _ => S::load_i16(data.cast::<i16>().add(at)),
+                    BYTES => S::load_i8(data.cast::<i8>().add(offset)),
+                    _ => S::load_i16(data.cast::<i16>().add(offset)),
                 };
             }
         }

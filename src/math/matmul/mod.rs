@@ -41,13 +41,19 @@ pub(super) fn plan(
     };
     need(constants.a, extents[0])?;
     need(constants.b, extents[1])?;
+    let pairs_multiply = desc.dtype == DType::BF16 || desc.dtype == DType::F32 && precision == Precision::Bf16;
+    if pairs_multiply
+        && desc.quantized.is_some()
+        && let Some(plan) = bf16::Bf16MatMulPlan::with_integers(pairs, desc, constants)
+    {
+        return Ok(Box::new(plan));
+    }
     match desc.dtype {
         // Integers are exact in f32, and reading them is cheaper than reading pairs.
         DType::F32 if desc.quantized.is_some() => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
         DType::BF16 if desc.quantized.is_some() => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
-        DType::F32 if precision == Precision::Bf16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
+        _ if pairs_multiply => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
-        DType::BF16 => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
         DType::F16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
@@ -96,11 +102,11 @@ struct Rect {
 /// # Safety
 /// The rectangle lies in the result and is finished; nothing else uses it.
 unsafe fn run_tail(desc: &MatMul, tail: &TileTail, c: *mut u8, offset: usize, r: Rect) {
-    let at = offset + r.row * desc.c_row + r.col;
+    let first = offset + r.row * desc.c_row + r.col;
     let tile = Tile {
         // SAFETY: the rectangle lies in the result.
-        data: unsafe { c.add(at * desc.dtype.size()) },
-        offset: at,
+        data: unsafe { c.add(first * desc.dtype.size()) },
+        offset: first,
         batch: r.batch,
         row: r.row,
         col: r.col,

@@ -268,17 +268,15 @@ impl MatMulPlan for F32MatMulPlan {
             return;
         }
         let grid = self.choose_grid(pool.threads());
-        let (per, batch) = (grid.chunks(), d.batch_size());
-        let together = if per > 1 { 1 } else { self.matrices_per_chunk() };
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        pool.run((batch * per).div_ceil(together), |i| {
-            // SAFETY: `args` outlives the job and is only read.
-            let args = unsafe { &*shared.get() };
-            for i in i * together..((i + 1) * together).min(batch * per) {
-                let (tiles, panels) = grid.chunk(i % per);
-                // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
+        grid.run_batch(
+            pool,
+            d.batch_size(),
+            self.matrices_per_chunk(),
+            |matrix, tiles, panels| {
+                // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of C.
                 unsafe {
-                    let x = self.matrix_operands(args, i / per);
+                    let x = self.matrix_operands(&*shared.get(), matrix);
                     if let Some(method) = self.few_rows {
                         self.run_few_rows(method, &x, tiles, panels);
                         self.run_panel_tail(&x, tiles, panels);
@@ -286,8 +284,8 @@ impl MatMulPlan for F32MatMulPlan {
                         self.run_chunk(&x, tiles, panels);
                     }
                 }
-            }
-        });
+            },
+        );
     }
 
     fn describe(&self) -> String {

@@ -75,12 +75,40 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
 
+/// The instructions of a step, by the tile that they load or the sums that they add to.
+macro_rules! tile {
+    (a0) => {
+        "tileloadd tmm4, [{a0} + {row}]"
+    };
+    (a1) => {
+        "tileloadd tmm5, [{a1} + {row}]"
+    };
+    (b0) => {
+        "tileloadd tmm6, [{b} + {bs}]"
+    };
+    (b1) => {
+        "tileloadd tmm7, [{b} + {bs} + 64]"
+    };
+    (a0b0) => {
+        "tdpbf16ps tmm0, tmm4, tmm6"
+    };
+    (a0b1) => {
+        "tdpbf16ps tmm1, tmm4, tmm7"
+    };
+    (a1b0) => {
+        "tdpbf16ps tmm2, tmm5, tmm6"
+    };
+    (a1b1) => {
+        "tdpbf16ps tmm3, tmm5, tmm7"
+    };
+}
+
 /// The loop over the steps of a segment, with the instructions for the tiles that are used.
 macro_rules! steps {
-    ($job:ident, $a:ident, $b:ident, $next:ident, $steps:ident, [$($text:literal),*]) => {
+    ($job:ident, $a:ident, $b:ident, $next:ident, $steps:ident, [$($tile:ident)*]) => {
         asm!(
             "2:",
-            $($text,)*
+            $(tile!($tile),)*
             "prefetcht1 [{next}]",
             "prefetcht1 [{next} + 64]",
             "prefetcht1 [{next} + 128]",
@@ -103,14 +131,51 @@ macro_rules! steps {
     };
 }
 
+/// The tiles of a block that are used.
+#[derive(Clone, Copy)]
+enum UsedTiles {
+    /// Two of A, two of B.
+    All,
+    /// Two of A, one of B: at most 16 columns.
+    Narrow,
+    /// One of A, two of B: at most 16 rows.
+    Low,
+    /// One of each.
+    One,
+}
+
+/// Adds the products of one segment to the sums, which are in tiles.
+///
+/// # Safety
+/// As for [`run_block`]; there are `steps > 0` steps.
+#[inline]
+unsafe fn add_segment(job: &PairJob, used: UsedTiles, a: [*const u8; 2], [b, next]: [*const u16; 2], steps: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match used {
+            UsedTiles::All => steps!(job, a, b, next, steps, [b0 a0 a0b0 b1 a0b1 a1 a1b0 a1b1]),
+            UsedTiles::Narrow => steps!(job, a, b, next, steps, [b0 a0 a0b0 a1 a1b0]),
+            UsedTiles::Low => steps!(job, a, b, next, steps, [b0 a0 a0b0 b1 a0b1]),
+            UsedTiles::One => steps!(job, a, b, next, steps, [b0 a0 a0b0]),
+        }
+    }
+}
+
 /// Computes a block into `sums`.
 ///
 /// # Safety
 /// As for [`PairBlocks::compute`](super::PairBlocks::compute); the tiles are configured for the block's rows.
 #[inline]
 pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
-    let (tall, wide) = (job.rows[1] > 0, job.cols > COLS / 2);
+    let tall = job.rows[1] > 0;
+    let used = match (tall, job.cols > COLS / 2) {
+        (true, true) => UsedTiles::All,
+        (true, false) => UsedTiles::Narrow,
+        (false, true) => UsedTiles::Low,
+        (false, false) => UsedTiles::One,
+    };
     let steps = job.run / STEP;
+    let segments = if steps == 0 { &[] } else { job.segments };
     // SAFETY: guaranteed by the caller. The sums in tiles survive from one piece of assembly to the next, because
     // compiled code uses no tiles.
     unsafe {
@@ -122,70 +187,8 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
             options(nostack, preserves_flags, nomem)
         );
         let (mut b, mut next) = (job.b, job.next);
-        for &offset in job.segments {
-            if steps == 0 {
-                break;
-            }
-            let a = job.a.map(|a| a.wrapping_add(2 * offset));
-            match (tall, wide) {
-                (true, true) => steps!(
-                    job,
-                    a,
-                    b,
-                    next,
-                    steps,
-                    [
-                        "tileloadd tmm6, [{b} + {bs}]",
-                        "tileloadd tmm4, [{a0} + {row}]",
-                        "tdpbf16ps tmm0, tmm4, tmm6",
-                        "tileloadd tmm7, [{b} + {bs} + 64]",
-                        "tdpbf16ps tmm1, tmm4, tmm7",
-                        "tileloadd tmm5, [{a1} + {row}]",
-                        "tdpbf16ps tmm2, tmm5, tmm6",
-                        "tdpbf16ps tmm3, tmm5, tmm7"
-                    ]
-                ),
-                (true, false) => steps!(
-                    job,
-                    a,
-                    b,
-                    next,
-                    steps,
-                    [
-                        "tileloadd tmm6, [{b} + {bs}]",
-                        "tileloadd tmm4, [{a0} + {row}]",
-                        "tdpbf16ps tmm0, tmm4, tmm6",
-                        "tileloadd tmm5, [{a1} + {row}]",
-                        "tdpbf16ps tmm2, tmm5, tmm6"
-                    ]
-                ),
-                (false, true) => steps!(
-                    job,
-                    a,
-                    b,
-                    next,
-                    steps,
-                    [
-                        "tileloadd tmm6, [{b} + {bs}]",
-                        "tileloadd tmm4, [{a0} + {row}]",
-                        "tdpbf16ps tmm0, tmm4, tmm6",
-                        "tileloadd tmm7, [{b} + {bs} + 64]",
-                        "tdpbf16ps tmm1, tmm4, tmm7"
-                    ]
-                ),
-                (false, false) => steps!(
-                    job,
-                    a,
-                    b,
-                    next,
-                    steps,
-                    [
-                        "tileloadd tmm6, [{b} + {bs}]",
-                        "tileloadd tmm4, [{a0} + {row}]",
-                        "tdpbf16ps tmm0, tmm4, tmm6"
-                    ]
-                ),
-            }
+        for &offset in segments {
+            add_segment(job, used, job.a.map(|a| a.wrapping_add(2 * offset)), [b, next], steps);
             b = b.wrapping_add(job.run * COLS);
             next = next.wrapping_add(steps * PREFETCHED);
         }

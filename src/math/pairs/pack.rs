@@ -99,9 +99,9 @@ pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols
             _ => {
                 for i in 0..pairs {
                     for c in 0..COLS {
-                        let at = |i| if c < cols { src.bits(i * k + c * col) } else { 0 };
+                        let element = |i| if c < cols { src.bits(i * k + c * col) } else { 0 };
                         let to = dst.add(2 * (i * COLS + c));
-                        (*to, *to.add(1)) = (at(2 * i), at(2 * i + 1));
+                        (*to, *to.add(1)) = (element(2 * i), element(2 * i + 1));
                     }
                 }
             }

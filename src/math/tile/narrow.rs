@@ -30,22 +30,22 @@ pub(super) unsafe fn run_half_tile<S: Simd, const R: usize, const UNIT: bool>(t:
         let mut b = t.b;
         for s in 0..t.segment_count {
             let mut a = t.a.add(*t.segments.add(s)).cast::<u8>();
-            let at = |a: *const u8| RowAddresses {
+            let row_addresses = |a: *const u8| RowAddresses {
                 base: [a.wrapping_sub(row), a.wrapping_add(7 * row)],
                 rows,
             };
             let mut left = t.run;
             while left >= 4 && t.a_k == 1 {
-                accumulate_step::<S, R, 0>(&mut acc.half, &at(a), b);
-                accumulate_step::<S, R, 4>(&mut acc.half, &at(a), b.wrapping_add(t.b_k));
-                accumulate_step::<S, R, 8>(&mut acc.half, &at(a), b.wrapping_add(2 * t.b_k));
-                accumulate_step::<S, R, 12>(&mut acc.half, &at(a), b.wrapping_add(3 * t.b_k));
+                accumulate_step::<S, R, 0>(&mut acc.half, &row_addresses(a), b);
+                accumulate_step::<S, R, 4>(&mut acc.half, &row_addresses(a), b.wrapping_add(t.b_k));
+                accumulate_step::<S, R, 8>(&mut acc.half, &row_addresses(a), b.wrapping_add(2 * t.b_k));
+                accumulate_step::<S, R, 12>(&mut acc.half, &row_addresses(a), b.wrapping_add(3 * t.b_k));
                 a = a.wrapping_add(16);
                 b = b.wrapping_add(4 * t.b_k);
                 left -= 4;
             }
             for _ in 0..left {
-                accumulate_step::<S, R, 0>(&mut acc.half, &at(a), b);
+                accumulate_step::<S, R, 0>(&mut acc.half, &row_addresses(a), b);
                 a = a.wrapping_add(4 * t.a_k);
                 b = b.wrapping_add(t.b_k);
             }

@@ -145,15 +145,12 @@ pub fn expand_module(
     let mut taken = vec![];
     for (name, expr) in &form.args {
         let source = match expr {
-            ArgExpr::Input { index, name, optional } => match find_input(*index, *name, inputs, names) {
-                None if !optional => return Err(missing_argument(form.name, inputs, index + 1)),
-                input => {
-                    taken.extend(input);
-                    input.map_or(ArgumentSource::Value(Val::None), ArgumentSource::Input)
-                }
-            },
+            ArgExpr::Input { .. } => input_source(expr, form.name, inputs, names)?,
             expr => of_module(expr, form, &arguments, below, &mut call.sizes)?,
         };
+        if let ArgumentSource::Input(input) = &source {
+            taken.push(*input);
+        }
         match name {
             Some(n) => call.kwargs.push((n, source)),
             None => call.args.push(source),
@@ -162,6 +159,18 @@ pub fn expand_module(
     match (0..inputs).find(|i| !taken.contains(i)) {
         Some(i) => Err(surplus_argument(form.name, i, taken.len(), inputs, names)),
         None => Ok(call),
+    }
+}
+
+/// The input of a call that an expression names; `None` in Python's sense if it is optional and was not given.
+fn input_source(expr: &ArgExpr, class: &str, inputs: usize, names: &[Arc<str>]) -> Result<ArgumentSource, OpError> {
+    let ArgExpr::Input { index, name, optional } = expr else {
+        unreachable!("the caller matched an input");
+    };
+    match find_input(*index, *name, inputs, names) {
+        Some(input) => Ok(ArgumentSource::Input(input)),
+        None if *optional => Ok(ArgumentSource::Value(Val::None)),
+        None => Err(missing_argument(class, inputs, index + 1)),
     }
 }
 

@@ -28,7 +28,12 @@ pub fn decompose(module: &mut GraphModule, keep: fn(&Op) -> bool) -> Result<usiz
     })
 }
 
-fn decompose_error(module: &GraphModule, graph: &Graph, n: NodeId, e: crate::op::OpError) -> Diagnostic {
+pub(in crate::pass) fn decompose_error(
+    module: &GraphModule,
+    graph: &Graph,
+    n: NodeId,
+    e: crate::op::OpError,
+) -> Diagnostic {
     match infer::resolve_node(module, graph, n) {
         Ok(r) => infer::op_error(graph, n, &r, e, &|i| graph[i].meta.ty.clone().unwrap_or(Val::Unknown)),
         Err(d) => d,

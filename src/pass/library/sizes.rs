@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 /// Bytes of one node (torch's `size_bytes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeSize {
     /// Bytes of its result.
     pub output: usize,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// The nodes of one module or one call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SourcePartition {
     /// The class or function, as requested.
     pub source: Arc<str>,

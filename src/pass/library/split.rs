@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 /// A part: its nodes and the name of its graph.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GraphPart {
     /// The name of the new graph.
     pub name: String,

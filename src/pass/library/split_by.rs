@@ -131,6 +131,7 @@ pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [GraphPart])
 
 /// A module in which results that depend only on attributes are attributes themselves, and the graph that computes them
 /// (torch's `FoldedGraphModule`).
+#[non_exhaustive]
 pub struct FoldedModule {
     /// The module. [`FoldedModule::run_folding`] must run before the module's graph does.
     pub module: GraphModule,

@@ -15,7 +15,7 @@ use crate::op::{Effect, Filled, Meaning, Op, OpId};
 use crate::pass::build::{NodeOrigin, full_args};
 use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{Scalar, Tensor, byte_len};
-use crate::types::{Category, DType, Type, Val};
+use crate::types::{Category, DType, TensorType, Type, Val};
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
@@ -71,7 +71,15 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
-    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit || is_generated_result(op, graph, n) {
+    let limit = match unpacks_integers(module, graph, n, ty) {
+        // Products read stored integers, so the result is not a second copy in memory for long.
+        true => usize::MAX,
+        false => limit,
+    };
+    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit
+        || is_generated_result(op, graph, n)
+        || widens_integers(module, graph, n, ty)
+    {
         return None;
     }
     let resolved = infer::resolve_node(module, graph, n).ok()?;
@@ -95,6 +103,42 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     // An error here is also an error at run time, where it is reported with its location.
     let value = interp::evaluate_call(&call).ok()?;
     value.as_leaf().filter(|t| t.ty() == *ty).cloned()
+}
+
+/// Whether the node takes apart constants of 8-bit integers, such as weights of 4 bits: it computes 8-bit integers from them, at most as
+/// many as there are halves of bytes. Lowering can multiply by constant integers, but not by computed ones.
+fn unpacks_integers(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorType) -> bool {
+    let inputs = graph[n].inputs();
+    let sizes: Option<Vec<usize>> = inputs.iter().map(|&i| constant_bytes(module, graph, i)).collect();
+    let total = sizes.and_then(|s| s.into_iter().try_fold(0usize, usize::checked_add));
+    match (ty.fixed_shape(), total) {
+        (Some(shape), Some(total)) => {
+            !inputs.is_empty() && is_byte(ty.dtype) && byte_len(ty.dtype, &shape).is_some_and(|size| size <= total)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the node makes floats of a large constant of 8-bit integers. As integers they need a quarter of the memory, and products can
+/// read them.
+fn widens_integers(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorType) -> bool {
+    let numel = ty.fixed_shape().and_then(|shape| byte_len(DType::U8, &shape));
+    let is_source = |&i: &NodeId| constant_bytes(module, graph, i) == numel;
+    ty.dtype.is_float() && numel.is_some_and(|n| n >= MANY_INTEGERS) && graph[n].inputs().iter().any(is_source)
+}
+
+/// The number of elements from which constants of integers stay integers: that of weights which lowering keeps as integers.
+const MANY_INTEGERS: usize = 1 << 12;
+
+fn is_byte(dtype: DType) -> bool {
+    matches!(dtype, DType::I8 | DType::U8)
+}
+
+/// The size of a constant of 8-bit integers.
+fn constant_bytes(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<usize> {
+    let node = Some(&graph[n]).filter(|node| node.op() == Opcode::GetAttr && !graph.writes_buffer(node.target()))?;
+    let value = module.attributes.get(node.target())?.value.as_ref()?;
+    is_byte(value.dtype()).then(|| value.byte_count())
 }
 
 /// Whether the node computes its elements from numbers alone, and is only returned. A constant would be read and copied for each call,

@@ -2,9 +2,10 @@
 
 use super::simplify::{identity_rules, rules};
 use crate::graph::{Arg, Graph, GraphModule};
-use crate::infer::{InferOptions, infer};
 use crate::interp;
-use crate::rewrite::{Hole, RewriteOptions, Rule, SPECIAL_FLOATS, SPECIAL_INTS, rewrite};
+use crate::rewrite::{
+    Hole, RewriteOptions, Rule, SPECIAL_FLOATS, SPECIAL_INTS, compare_tensors, complete_graph, rewrite, tolerance,
+};
 use crate::syntax::ast::RewriteMark;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Val};
@@ -94,7 +95,7 @@ impl Random {
 /// A graph that the rule may match: its pattern with the holes filled at random.
 fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<TensorType>)> {
     let mut graph = Graph::new();
-    let mut map: HashMap<_, Arg> = HashMap::new();
+    let mut filled: HashMap<_, Arg> = HashMap::new();
     let mut types = vec![];
     let common = random.ty();
     let alike = random.next().is_multiple_of(2);
@@ -117,53 +118,9 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<Tensor
             Hole::Literal => random.literal(rule.pattern.name(n)),
             Hole::Rest | Hole::Computed(_) | Hole::Either(_) => panic!("these files have no such holes"),
         };
-        map.insert(n, arg);
+        filled.insert(n, arg);
     }
-    let result = graph.graph_copy(&rule.pattern.graph, &mut map).unwrap()?;
-    graph.set_output(result);
-    for n in graph.ids() {
-        graph.meta_mut(n).span = None;
-        graph.text_mut(n).target_span = None;
-    }
-    let mut module = GraphModule::new("g", graph);
-    let found = infer(&mut module, &InferOptions::default());
-    (!found.has_errors()).then_some((module, types))
-}
-
-fn bits(a: &Scalar) -> (u8, u64) {
-    let float = |x: f64| if x.is_nan() { (1, 0) } else { (0, x.to_bits()) };
-    match a {
-        Scalar::F64(x) => float(*x),
-        Scalar::F32(x) | Scalar::Half(_, x) => float(*x as f64),
-        Scalar::Int(_, i) => (0, *i as u64),
-        Scalar::Bool(b) => (0, *b as u64),
-    }
-}
-
-fn compare(rule: &Rule, a: &Tensor, b: &Tensor, exact: bool, what: &str) -> Result<(), String> {
-    if a.ty() != b.ty() {
-        return Err(format!("{}: {} and {}\n{what}", rule.name, a.ty(), b.ty()));
-    }
-    for i in 0..a.numel() {
-        let (x, y) = (a.get(i), b.get(i));
-        if exact {
-            if bits(&x) != bits(&y) {
-                return Err(format!("{} at {i}: {x:?} and {y:?}\n{what}", rule.name));
-            }
-        } else {
-            let tolerance = match a.dtype() {
-                DType::BF16 => 5e-2,
-                DType::F16 => 5e-3,
-                _ => 1e-5,
-            };
-            let (x, y) = (x.to_f64(), y.to_f64());
-            let near = (x - y).abs() <= tolerance * (1.0 + x.abs()) || x == y || (x.is_nan() && y.is_nan());
-            if !near {
-                return Err(format!("{} at {i}: {x} and {y}\n{what}", rule.name));
-            }
-        }
-    }
-    Ok(())
+    complete_graph(rule, graph, filled).map(|module| (module, types))
 }
 
 #[test]
@@ -179,44 +136,42 @@ fn every_rule_keeps_what_it_says() {
 /// Applies one rule to random graphs.
 fn check(rule: &Rule) -> Result<(), String> {
     let mut random = Random(7);
-    {
-        let exact = match rule.mark {
-            Some(RewriteMark::Exact) => true,
-            Some(RewriteMark::Fast) => false,
-            None => return Err(format!("{} says neither exact nor fast", rule.name)),
-        };
-        let options = RewriteOptions {
-            fast: true,
-            ..RewriteOptions::default()
-        };
-        let mut fired = 0;
-        for _ in 0..30_000 {
-            if fired >= 40 {
-                break;
-            }
-            let Some((module, types)) = instance(rule, &mut random) else {
-                continue;
-            };
-            let mut after = module.clone();
-            let report = rewrite(&mut after, std::slice::from_ref(rule), &options)
-                .map_err(|d| format!("{}: {d:?}\n{}", rule.name, crate::graph::print(&module)))?;
-            if report.total() == 0 {
-                continue;
-            }
-            let inputs: Vec<_> = types.iter().map(|t| Val::Leaf(random.tensor(t, !exact))).collect();
-            let Ok(a) = interp::run(&module, inputs.clone()) else {
-                continue;
-            };
-            fired += 1;
-            let text = crate::graph::print(&module);
-            let b = interp::run(&after, inputs).map_err(|d| format!("{}: {d:?}\n{text}", rule.name))?;
-            for (a, b) in a.flatten().into_iter().zip(b.flatten()) {
-                compare(rule, a.as_leaf().unwrap(), b.as_leaf().unwrap(), exact, &text)?;
-            }
+    let exact = match rule.mark {
+        Some(RewriteMark::Exact) => true,
+        Some(RewriteMark::Fast) => false,
+        None => return Err(format!("{} says neither exact nor fast", rule.name)),
+    };
+    let options = RewriteOptions {
+        fast: true,
+        ..RewriteOptions::default()
+    };
+    let mut fired = 0;
+    for _ in 0..30_000 {
+        if fired >= 40 {
+            break;
         }
-        if fired < 10 {
-            return Err(format!("{} fired {fired} times", rule.name));
+        let Some((module, types)) = instance(rule, &mut random) else {
+            continue;
+        };
+        let mut after = module.clone();
+        let wrong = |what: String| format!("{}: {what}\n{}", rule.name, crate::graph::print(&module));
+        let report = rewrite(&mut after, std::slice::from_ref(rule), &options).map_err(|d| wrong(format!("{d:?}")))?;
+        if report.total() == 0 {
+            continue;
         }
+        let inputs: Vec<_> = types.iter().map(|t| Val::Leaf(random.tensor(t, !exact))).collect();
+        let Ok(want) = interp::run(&module, inputs.clone()) else {
+            continue;
+        };
+        fired += 1;
+        let found = interp::run(&after, inputs).map_err(|d| wrong(format!("{d:?}")))?;
+        for (w, f) in want.flatten().into_iter().zip(found.flatten()) {
+            let (w, f) = (w.as_leaf().unwrap(), f.as_leaf().unwrap());
+            compare_tensors(w, f, exact, tolerance([w.dtype()].into_iter())).map_err(wrong)?;
+        }
+    }
+    if fired < 10 {
+        return Err(format!("{} fired {fired} times", rule.name));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 /// One replacement (torch's `ReplacedPatterns`).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReplacedPatterns {
     /// The node at which the search began. It has been erased.
     pub anchor: NodeId,

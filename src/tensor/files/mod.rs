@@ -60,12 +60,12 @@ impl Contents {
 
     /// Reads all elements.
     fn read_all(self) -> Result<TensorFile, FileProblem> {
-        let one = |(name, a): (String, Array)| match a.read() {
+        let read_array = |(name, a): (String, Array)| match a.read() {
             Ok(t) => Ok((name, t)),
             Err(p) => Err((Some(name), p)),
         };
         Ok(TensorFile {
-            tensors: self.arrays.into_iter().map(one).collect::<Result<_, _>>()?,
+            tensors: self.arrays.into_iter().map(read_array).collect::<Result<_, _>>()?,
             unsupported: self.unsupported,
         })
     }

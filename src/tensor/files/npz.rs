@@ -28,16 +28,16 @@ pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
         sizes.add(entry.compressed_size()).map_err(overlap)?;
         let path = entry.name().map_err(|e| whole_file(zip(e)))?.into_owned();
         let name = path.strip_suffix(".npy").unwrap_or(&path).to_owned();
-        let at = |p: Problem| (Some(name.clone()), p);
+        let in_array = |p: Problem| (Some(name.clone()), p);
         let read = match stored_range(&entry, map.len()) {
             Some((start, len)) => {
-                let header = npy::parse_header(&map[start..start + len], len as u64).map_err(at)?;
-                Array::from_stored_npy(map, start, header).map_err(at)?
+                let header = npy::parse_header(&map[start..start + len], len as u64).map_err(in_array)?;
+                Array::from_stored_npy(map, start, header).map_err(in_array)?
             }
             None => {
-                let lead = npy::read_lead(&mut entry).map_err(|e| at(Problem::Zip(e.to_string())))?;
-                let header = npy::parse_header(&lead, entry.size()).map_err(at)?;
-                Array::from_packed_npy(&again, i, header).map_err(at)?
+                let lead = npy::read_lead(&mut entry).map_err(|e| in_array(Problem::Zip(e.to_string())))?;
+                let header = npy::parse_header(&lead, entry.size()).map_err(in_array)?;
+                Array::from_packed_npy(&again, i, header).map_err(in_array)?
             }
         };
         if file.arrays.contains_key(&name) || file.unsupported.contains_key(&name) {

@@ -72,10 +72,10 @@ pub(super) fn open(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
         let array = match TYPES.iter().find(|t| t.0 == i.dtype) {
             None => Err(i.dtype.to_owned()),
             Some(&(_, dtype, _)) => {
-                let at = |p: Problem| (Some(i.name.to_owned()), p);
-                let (shape, need) = checked_sizes(dtype, &i.shape).map_err(at)?;
+                let in_array = |p: Problem| (Some(i.name.to_owned()), p);
+                let (shape, need) = checked_sizes(dtype, &i.shape).map_err(in_array)?;
                 if need as u64 != i.end - i.begin {
-                    return Err(at(Problem::Length {
+                    return Err(in_array(Problem::Length {
                         need: need as u64,
                         have: i.end - i.begin,
                     }));
@@ -121,18 +121,18 @@ fn check_layout(infos: &[Info], have: u64) -> Result<(), FileProblem> {
     order.sort_by_key(|i| (i.begin, i.end));
     let mut end = 0;
     for i in order {
-        let at = |p: Problem| Err((Some(i.name.to_owned()), p));
+        let in_array = |p: Problem| Err((Some(i.name.to_owned()), p));
         if i.end > have {
-            return at(Problem::Truncated { need: i.end, have });
+            return in_array(Problem::Truncated { need: i.end, have });
         }
         if i.begin < end {
-            return at(Problem::Layout(format!(
+            return in_array(Problem::Layout(format!(
                 "its bytes from {} overlap another tensor",
                 i.begin
             )));
         }
         if i.begin > end {
-            return at(Problem::Layout(format!(
+            return in_array(Problem::Layout(format!(
                 "bytes {end} to {} before it belong to no tensor",
                 i.begin
             )));

@@ -70,7 +70,7 @@ mod tests {
         if end == End::Plain {
             return [bytes, plain].concat();
         }
-        let at = bytes.len() as u64;
+        let place = bytes.len() as u64;
         bytes.extend(b"PK\x06\x06");
         bytes.extend(44u64.to_le_bytes());
         bytes.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -78,7 +78,7 @@ mod tests {
             bytes.extend(value.to_le_bytes());
         }
         bytes.extend(b"PK\x06\x07\0\0\0\0");
-        bytes.extend(at.to_le_bytes());
+        bytes.extend(place.to_le_bytes());
         bytes.extend(1u32.to_le_bytes());
         match end {
             End::Only64 => bytes.extend([&plain[..8], &[0xff; 12], &plain[20..]].concat()),

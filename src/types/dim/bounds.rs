@@ -19,7 +19,7 @@ pub(super) fn overflowed() -> Dim {
 
 /// Runs `f`. The second result says whether arithmetic on known sizes exceeded 64 bits; its results are [`Dim::Unknown`], but no run will
 /// ever know them.
-pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, bool) {
+pub(crate) fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, bool) {
     let outer = OVERFLOWED.replace(false);
     let result = f();
     (result, OVERFLOWED.replace(outer))

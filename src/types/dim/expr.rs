@@ -20,6 +20,7 @@ pub enum SizeExpr {
 
 /// The value of a [`SizeExpr`]. Bools are 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum SizeValue {
     /// An integer.
     Int(i64),

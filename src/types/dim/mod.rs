@@ -12,7 +12,7 @@ mod fixed;
 mod functions;
 mod print;
 
-pub use bounds::watch_overflow;
+pub(crate) use bounds::watch_overflow;
 pub use expr::SizeExpr;
 pub(super) use expr::SizeValue;
 pub use functions::SizeFn;
@@ -328,7 +328,7 @@ fn multiply_terms(a: &Terms, b: &Terms) -> Option<Terms> {
 /// Broadcasts two shapes, right-aligned. `Err(dim)` is the first output dim (from the left) whose sizes are known and
 /// differ. A symbolic size and a constant other than 1 yield the constant; two different symbolic sizes yield the
 /// first. The caller records both cases as guards.
-pub fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
+pub(crate) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
     let rank = a.len().max(b.len());
     let aligned = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
     let mut out = Vec::with_capacity(rank);

@@ -29,6 +29,7 @@ const RANKS: usize = 40;
 
 /// The input of the layout.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Boxes {
     /// Width and height of each box; finite.
     pub sizes: Vec<(f64, f64)>,
@@ -38,6 +39,7 @@ pub struct Boxes {
 
 /// The result of the layout.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct DrawingLayout {
     /// The centre of each box.
     pub places: Vec<(f64, f64)>,

@@ -9,7 +9,14 @@ impl BlockedAttention {
     ///
     /// # Safety
     /// As for [`BlockedAttention::attend_rows`].
-    pub(super) unsafe fn score_rows(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, scores: *mut f32) {
+    pub(super) unsafe fn score_rows(
+        &self,
+        h: &HeadOperands<f32>,
+        b: &KeyBlock,
+        row: usize,
+        n: usize,
+        scores: *mut f32,
+    ) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -47,7 +54,14 @@ impl BlockedAttention {
     ///
     /// # Safety
     /// As for [`BlockedAttention::attend_rows`].
-    pub(super) unsafe fn add_values(&self, h: &HeadOperands, b: &KeyBlock, row: usize, n: usize, weights: *const f32) {
+    pub(super) unsafe fn add_values(
+        &self,
+        h: &HeadOperands<f32>,
+        b: &KeyBlock,
+        row: usize,
+        n: usize,
+        weights: *const f32,
+    ) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let init = if b.first == 0 { Init::Zero } else { Init::Output };
         for p in 0..d.value_size.div_ceil(nr) {

@@ -5,12 +5,29 @@ use crate::math::pairs::pack::{Source, pack_pairs, pack_row, packed_row};
 use crate::math::pairs::store::StoreJob;
 use crate::math::pairs::{COLS, PairBlocks, PairJob, padded_run};
 
+/// A product of rows with panels of pairs.
+pub(super) struct PanelProduct {
+    pub a: Rows,
+    /// The number of rows.
+    pub rows: usize,
+    pub panels: *const u16,
+    /// The number of product indices of a panel.
+    pub run: usize,
+    /// The number of columns of all panels together.
+    pub cols: usize,
+    /// The result, and the stride between its rows.
+    pub out: *mut f32,
+    pub out_row: usize,
+    /// Whether the product is added to the result's elements.
+    pub adds: bool,
+}
+
 impl Bf16Attention {
     /// `n` queries from `q0` on, as rows of a product.
     ///
     /// # Safety
     /// As for [`Bf16Attention::run_range`].
-    pub(super) unsafe fn query_rows(&self, h: &HeadOperands, q0: usize, n: usize, w: &mut Work) -> Rows {
+    pub(super) unsafe fn query_rows(&self, h: &HeadOperands<u16>, q0: usize, n: usize, w: &mut Work) -> Rows {
         let d = &self.desc;
         if self.queries_in_place() {
             return Rows {
@@ -35,7 +52,7 @@ impl Bf16Attention {
     ///
     /// # Safety
     /// As for [`Bf16Attention::run_range`].
-    pub(super) unsafe fn pack_key_block(&self, h: &HeadOperands, b: KeyBlock, w: &mut Work) {
+    pub(super) unsafe fn pack_key_block(&self, h: &HeadOperands<u16>, b: KeyBlock, w: &mut Work) {
         let d = &self.desc;
         let (keys, values) = (w.keys.as_mut_ptr().cast::<u16>(), w.values.as_mut_ptr().cast::<u16>());
         // SAFETY: the keys and values lie in the operands, the panels in the buffers.
@@ -53,54 +70,50 @@ impl Bf16Attention {
         }
     }
 
-    /// Computes or adds the product of `n` rows with panels, which have the given number of product indices and together
-    /// `cols` columns.
+    /// Computes or adds a product of rows with panels.
     ///
     /// # Safety
     /// The operands are valid for these rows and columns.
-    #[allow(clippy::too_many_arguments, reason = "the operands of a product")]
-    pub(super) unsafe fn multiply(
-        &self,
-        blocks: &mut PairBlocks,
-        a: Rows,
-        n: usize,
-        (b, run): (*const u16, usize),
-        cols: usize,
-        (c, c_row): (*mut f32, usize),
-        adds: bool,
-    ) {
-        let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
-        for p in 0..cols.div_ceil(COLS) {
-            let job = PairJob {
-                a: [
-                    a.first,
-                    a.first.wrapping_add(first * a.row * self.kernels.row_element()),
-                ],
-                rows: [first, n - first],
-                a_row: a.row,
-                segments: &[0],
-                run,
-                b: b.wrapping_add(p * run * COLS),
-                cols: COLS.min(cols - p * COLS),
-                next: b,
-            };
+    pub(super) unsafe fn multiply(&self, blocks: &mut PairBlocks, p: &PanelProduct) {
+        for panel in 0..p.cols.div_ceil(COLS) {
             // SAFETY: guaranteed by the caller.
-            unsafe {
-                let c = c.add(p * COLS);
-                let store = StoreJob {
-                    sums: blocks.compute(&job),
-                    rows: n,
-                    cols: job.cols,
-                    c: c.cast(),
-                    c_row,
-                    wide: true,
-                    addend: adds.then_some((Source::Wide(c), [c_row, 1])),
-                    alpha: 1.0,
-                    beta: 1.0,
-                    clamp: None,
-                };
-                store.run(&self.kernels);
-            }
+            unsafe { self.multiply_panel(blocks, p, panel) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Bf16Attention::multiply`].
+    #[inline]
+    unsafe fn multiply_panel(&self, blocks: &mut PairBlocks, p: &PanelProduct, panel: usize) {
+        let (a, n) = (p.a, p.rows);
+        let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
+        let second = a.first.wrapping_add(first * a.row * self.kernels.row_element());
+        let job = PairJob {
+            a: [a.first, second],
+            rows: [first, n - first],
+            a_row: a.row,
+            segments: &[0],
+            run: p.run,
+            b: p.panels.wrapping_add(panel * p.run * COLS),
+            cols: COLS.min(p.cols - panel * COLS),
+            next: p.panels,
+        };
+        let c = p.out.wrapping_add(panel * COLS);
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let store = StoreJob {
+                sums: blocks.compute(&job),
+                rows: n,
+                cols: job.cols,
+                c: c.cast(),
+                c_row: p.out_row,
+                wide: true,
+                addend: p.adds.then_some((Source::Wide(c), [p.out_row, 1])),
+                alpha: 1.0,
+                beta: 1.0,
+                clamp: None,
+            };
+            store.run(&self.kernels);
         }
     }
 }

@@ -108,48 +108,57 @@ impl Bf16Depthwise {
         let [first, last] = [self.rows.needed_rows(r0)[0], self.rows.needed_rows(r1 - 1)[1]];
         let mut band = scratch::take_buffer(last.saturating_sub(first) * width * n);
         let mut row = scratch::take_buffer(out_width * n);
-        let at = (image * self.out[1] + r0) * out_width * channels + c0;
+        let offset = (image * self.out[1] + r0) * out_width * channels + c0;
         // SAFETY: guaranteed by the caller; the buffers hold the band and a row.
         unsafe {
-            let x = args
-                .x
-                .cast::<u16>()
-                .add((image * c.input[1] + first) * width * channels + c0);
+            let before = (image * c.input[1] + first) * width * channels + c0;
+            let x = args.x.cast::<u16>().add(before);
             let pixels = last.saturating_sub(first) * width;
-            convert(pixels, n, channels, |p, at, len| {
-                widen_row(self.isa)(x.add(at), len, band.as_mut_ptr().add(p * n))
+            convert(pixels, n, channels, |p, offset, len| {
+                widen_row(self.isa)(x.add(offset), len, band.as_mut_ptr().add(p * n))
             });
-            let y = args.y.cast::<u16>().add(at);
+            let y = args.y.cast::<u16>().add(offset);
+            let band = Band {
+                x: band.as_ptr(),
+                first,
+                pixel: n,
+                weight: self.weight.bytes().as_ptr().cast::<f32>().add(c0),
+                bias: self.bias.as_ref().map_or(std::ptr::null(), |b| b.as_ptr().add(c0)),
+                y: row.as_mut_ptr(),
+                y_pixel: n,
+                channels: n,
+            };
             for r in r0..r1 {
-                self.rows.band_row(
-                    r,
-                    &Band {
-                        x: band.as_ptr(),
-                        first,
-                        pixel: n,
-                        weight: self.weight.bytes().as_ptr().cast::<f32>().add(c0),
-                        bias: self.bias.as_ref().map_or(std::ptr::null(), |b| b.as_ptr().add(c0)),
-                        y: row.as_mut_ptr(),
-                        y_pixel: n,
-                        channels: n,
-                    },
-                );
+                self.rows.band_row(r, &band);
                 let y = y.add((r - r0) * out_width * channels);
-                convert(out_width, n, channels, |p, at, len| {
-                    narrow_row(self.isa)(row.as_ptr().add(p * n), len, y.add(at))
+                convert(out_width, n, channels, |p, offset, len| {
+                    narrow_row(self.isa)(row.as_ptr().add(p * n), len, y.add(offset))
                 });
             }
             let Some(tail) = &args.tail else { return };
-            tail.run(&Tile {
-                data: y.cast(),
-                offset: at,
-                batch: image,
-                row: r0 * out_width,
-                col: c0,
-                rows: (r1 - r0) * out_width,
-                cols: n,
-                row_stride: channels,
-            });
+            tail.run(&self.finished_tile(y.cast(), offset, image, [r0, r1], [c0, c1]));
+        }
+    }
+
+    /// Rows `r0..r1` of channels `c0..c1` of an image of the result. `data` is their first element, `offset` its place.
+    fn finished_tile(
+        &self,
+        data: *mut u8,
+        offset: usize,
+        image: usize,
+        [r0, r1]: [usize; 2],
+        [c0, c1]: [usize; 2],
+    ) -> Tile {
+        let width = self.out[2];
+        Tile {
+            data,
+            offset,
+            batch: image,
+            row: r0 * width,
+            col: c0,
+            rows: (r1 - r0) * width,
+            cols: c1 - c0,
+            row_stride: self.conv.in_channels,
         }
     }
 }

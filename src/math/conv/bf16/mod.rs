@@ -127,6 +127,24 @@ unsafe impl Send for ImageOperands {}
 // SAFETY: as above.
 unsafe impl Sync for ImageOperands {}
 
+/// Neighbouring output pixels that a tile computes.
+#[derive(Clone, Copy)]
+struct PixelTile {
+    /// The first pixel's elements of the input.
+    address: *const u8,
+    /// The index of the first pixel.
+    first: usize,
+    count: usize,
+}
+
+impl PixelTile {
+    const EMPTY: PixelTile = PixelTile {
+        address: std::ptr::null(),
+        first: 0,
+        count: 0,
+    };
+}
+
 impl Bf16Conv {
     fn is_wide(&self) -> bool {
         self.conv.dtype == DType::F32
@@ -213,21 +231,21 @@ impl Bf16Conv {
         let pixels = unsafe { self.window.chunk_pixels(o.x, [l0, l1]) };
         let mut blocks = self.kernels.begin();
         let len = self.window.depth() * COLS;
+        let tile = |i: usize| match i < l1 * per_line {
+            true => {
+                let (line, t) = (i / per_line, i % per_line);
+                let first = self.tiles.start(t);
+                PixelTile {
+                    address: pixels.at(line, first),
+                    first: line * width + first,
+                    count: self.tiles.start(t + 1) - first,
+                }
+            }
+            false => PixelTile::EMPTY,
+        };
         for p in p0..p1 {
             let panel = o.weight.wrapping_add(p * len);
             for i in (l0 * per_line..l1 * per_line).step_by(2) {
-                let tile = |i: usize| match i < l1 * per_line {
-                    true => {
-                        let (line, t) = (i / per_line, i % per_line);
-                        let first = self.tiles.start(t);
-                        (
-                            pixels.at(line, first),
-                            line * width + first,
-                            self.tiles.start(t + 1) - first,
-                        )
-                    }
-                    false => (std::ptr::null(), 0, 0),
-                };
                 // SAFETY: the tiles lie in the chunk.
                 unsafe {
                     let next = prefetched_part(panel, len, (i - l0 * per_line) / 2, p + 1 == p1);
@@ -235,29 +253,34 @@ impl Bf16Conv {
                 }
             }
         }
-        let (first, col) = (l0 * width, p0 * COLS);
-        if let Some(tail) = &o.tail {
-            let channels = self.conv.out_channels;
-            let (rows, cols) = ((l1 - l0) * width, (p1 * COLS).min(channels) - col);
-            let at = first * channels + col;
-            let offset = o.image * self.window.out.iter().product::<usize>() * channels + at;
-            // SAFETY: the part is finished and belongs to this thread.
-            unsafe {
-                tail.run(&Tile {
-                    data: o.y.add(at * self.conv.dtype.size()),
-                    offset,
-                    batch: o.image,
-                    row: first,
-                    col,
-                    rows,
-                    cols,
-                    row_stride: channels,
-                });
-            }
-        }
+        // SAFETY: the part is finished and belongs to this thread.
+        unsafe { self.run_chunk_tail(o, [l0 * width, l1 * width], [p0, p1]) };
     }
 
-    /// Computes and stores two tiles (address, first pixel, number of pixels) of panel `p`.
+    /// Runs the tail, if there is one, on the finished pixels `first..end` of the panels `p0..p1`.
+    ///
+    /// # Safety
+    /// As for [`Bf16Conv::run_chunk`].
+    unsafe fn run_chunk_tail(&self, o: &ImageOperands, [first, end]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let Some(tail) = &o.tail else { return };
+        let (channels, col) = (self.conv.out_channels, p0 * COLS);
+        let pixels: usize = self.window.out.iter().product();
+        let begin = first * channels + col;
+        let part = Tile {
+            data: o.y.wrapping_add(begin * self.conv.dtype.size()),
+            offset: o.image * pixels * channels + begin,
+            batch: o.image,
+            row: first,
+            col,
+            rows: end - first,
+            cols: (p1 * COLS).min(channels) - col,
+            row_stride: channels,
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { tail.run(&part) };
+    }
+
+    /// Computes and stores two tiles of panel `p`.
     ///
     /// # Safety
     /// As for [`Bf16Conv::run_chunk`].
@@ -267,42 +290,62 @@ impl Bf16Conv {
         blocks: &mut PairBlocks,
         o: &ImageOperands,
         pixels: &ChunkPixels,
-        tiles: [(*const u8, usize, usize); 2],
+        tiles: [PixelTile; 2],
         p: usize,
         [panel, next]: [*const u16; 2],
     ) {
-        let channels = self.conv.out_channels;
         let job = PairJob {
-            a: tiles.map(|t| t.0),
-            rows: tiles.map(|t| t.2),
+            a: tiles.map(|t| t.address),
+            rows: tiles.map(|t| t.count),
             a_row: pixels.step,
             segments: pixels.segments,
             run: pixels.run,
             b: panel,
-            cols: (channels - p * COLS).min(COLS),
+            cols: (self.conv.out_channels - p * COLS).min(COLS),
             next,
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
             let mut sums = blocks.compute(&job);
-            for (_, pixel, rows) in tiles {
-                let at = pixel * channels + p * COLS;
-                let store = StoreJob {
-                    sums,
-                    rows,
-                    cols: job.cols,
-                    c: o.y.wrapping_add(at * self.conv.dtype.size()),
-                    c_row: channels,
-                    wide: self.is_wide(),
-                    addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
-                    alpha: 1.0,
-                    beta: 1.0,
-                    clamp: self.conv.activation.bounds(),
-                };
-                store.run(&self.kernels);
-                sums = sums.add(rows * COLS);
+            for tile in tiles {
+                self.store_job(o, sums, &tile, p).run(&self.kernels);
+                sums = sums.add(tile.count * COLS);
             }
         }
+    }
+
+    /// The job that stores the sums of a tile of panel `p`.
+    #[inline]
+    fn store_job(&self, o: &ImageOperands, sums: *const f32, tile: &PixelTile, p: usize) -> StoreJob {
+        let channels = self.conv.out_channels;
+        let first = tile.first * channels + p * COLS;
+        StoreJob {
+            sums,
+            rows: tile.count,
+            cols: (channels - p * COLS).min(COLS),
+            c: o.y.wrapping_add(first * self.conv.dtype.size()),
+            c_row: channels,
+            wide: self.is_wide(),
+            addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
+            alpha: 1.0,
+            beta: 1.0,
+            clamp: self.conv.activation.bounds(),
+        }
+    }
+
+    /// The weight as panels: the constant one, or `args`' packed into `buffer`.
+    ///
+    /// # Safety
+    /// `args` is as for [`ConvPlan::run`]; without a constant weight, the buffer has room for all panels.
+    unsafe fn weight_panels(&self, pool: &Pool, args: &ConvArgs, buffer: &mut [f32]) -> *const u16 {
+        if let Some(w) = &self.weight {
+            return w.bytes().as_ptr().cast();
+        }
+        let panels = buffer.as_mut_ptr().cast::<u16>();
+        let weight = Source::new(args.weight, self.is_wide());
+        // SAFETY: guaranteed by the caller.
+        unsafe { weight::pack(pool, &self.conv, &self.window, weight, panels) };
+        panels
     }
 }
 
@@ -313,25 +356,14 @@ impl ConvPlan for Bf16Conv {
         if c.batch * pixels * c.out_channels == 0 {
             return;
         }
-        let dynamic = self.weight.is_none();
-        let mut packed = scratch::take_buffer(if dynamic {
-            w.depth() * self.panels() * COLS / 2
-        } else {
-            0
-        });
+        let panel_words = w.depth() * self.panels() * COLS / 2;
+        let mut packed = scratch::take_buffer(if self.weight.is_none() { panel_words } else { 0 });
         let moves = c.output_layout == ConvLayout::ChannelsFirst && c.out_channels > 1;
         let words = (c.batch * pixels * c.out_channels * size).div_ceil(4);
         let mut y = scratch::take_buffer(if moves { words } else { 0 });
         // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
-            let weight = match &self.weight {
-                Some(w) => w.bytes().as_ptr().cast(),
-                None => {
-                    let dst = packed.as_mut_ptr().cast::<u16>();
-                    weight::pack(pool, c, w, Source::new(args.weight, self.is_wide()), dst);
-                    dst.cast_const()
-                }
-            };
+            let weight = self.weight_panels(pool, args, &mut packed);
             if !moves {
                 return self.run_images(pool, args, weight);
             }

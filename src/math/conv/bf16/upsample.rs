@@ -39,34 +39,16 @@ impl Bf16Upsample {
         constants: ConvConstants,
         weight: Constant,
     ) -> Result<Bf16Upsample, PlanError> {
-        let [_, height, width] = conv.input;
         let [_, kh, kw] = conv.kernel;
-        let (channels, out) = (conv.in_channels, conv.out_channels);
-        let out_row = width * kw * out;
-        let mut product = MatMul::new(conv.dtype, width, out, channels);
-        product.b = [out * kh * kw, kh * kw];
-        product.c_row = kw * out;
-        product.activation = conv.activation;
-        product.addend = conv.bias.then_some(Addend { row: 0, col: 1 });
-        let dim = |size, a, c| BatchDim {
-            size,
-            a,
-            b: 0,
-            c,
-            addend: 0,
-        };
-        let image = height * width * channels;
-        product.batch = vec![
-            dim(conv.batch, image, height * kh * out_row),
-            dim(height, width * channels, kh * out_row),
-        ];
+        let out_row = conv.input[2] * kw * conv.out_channels;
+        let product = tap_product(conv);
         product.extents().ok_or(PlanError::Size)?;
         let plan = |tap: usize| {
             let constant = MatMulConstants {
                 a: None,
                 b: Some(weight.skip_bytes(2 * tap)),
             };
-            let first = tap / kw * out_row + tap % kw * out;
+            let first = tap / kw * out_row + tap % kw * conv.out_channels;
             (Bf16MatMulPlan::new(kernels, &product, constant), first)
         };
         Ok(Bf16Upsample {
@@ -75,6 +57,32 @@ impl Bf16Upsample {
             conv: conv.clone(),
         })
     }
+}
+
+/// The product of each tap: the input pixels of a row with the tap's weight. The batch is the images and their rows.
+fn tap_product(conv: &Conv) -> MatMul {
+    let [_, height, width] = conv.input;
+    let [_, kh, kw] = conv.kernel;
+    let (channels, out) = (conv.in_channels, conv.out_channels);
+    let out_row = width * kw * out;
+    let mut product = MatMul::new(conv.dtype, width, out, channels);
+    product.b = [out * kh * kw, kh * kw];
+    product.c_row = kw * out;
+    product.activation = conv.activation;
+    product.addend = conv.bias.then_some(Addend { row: 0, col: 1 });
+    let dim = |size, a, c| BatchDim {
+        size,
+        a,
+        b: 0,
+        c,
+        addend: 0,
+    };
+    let image = height * width * channels;
+    product.batch = vec![
+        dim(conv.batch, image, height * kh * out_row),
+        dim(height, width * channels, kh * out_row),
+    ];
+    product
 }
 
 impl ConvPlan for Bf16Upsample {

@@ -232,9 +232,9 @@ impl Window {
         let mut gathered = scratch::take_buffer(Window::words((l1 - l0) * width * row, size));
         let dst = gathered.as_mut_ptr().cast::<u8>();
         for (line, w) in (l0..l1).flat_map(|l| (0..width).map(move |w| (l, w))) {
-            let at = self.line_offset(line) + w * self.conv.stride[2] * self.pixel;
+            let offset = self.line_offset(line) + w * self.conv.stride[2] * self.pixel;
             // SAFETY: the pixel's taps lie in the image, and its row in the buffer. Both have spare bytes at the end.
-            unsafe { self.gather_pixel(x.add(at * size), dst.add(((line - l0) * width + w) * row * size)) };
+            unsafe { self.gather_pixel(x.add(offset * size), dst.add(((line - l0) * width + w) * row * size)) };
         }
         ChunkPixels {
             window: self,
@@ -257,17 +257,17 @@ impl Window {
         // Adjacent taps are one piece.
         let (pieces, taps) = if dilation[2] == 1 { (1, kw) } else { (kw, 1) };
         let piece = taps * self.pixel * size;
-        let mut at = 0;
+        let mut written = 0;
         for (d, h) in (0..kd).flat_map(|d| (0..kh).map(move |h| (d, h))) {
             for w in 0..pieces {
                 let from = self.offset([d * dilation[0], h * dilation[1], w * dilation[2]]) * size;
                 // SAFETY: guaranteed by the caller.
-                unsafe { copy_elements(x.add(from), dst.add(at), piece) };
-                at += piece;
+                unsafe { copy_elements(x.add(from), dst.add(written), piece) };
+                written += piece;
             }
         }
         // SAFETY: the row is as long.
-        unsafe { dst.add(at).write_bytes(0, self.depth() * size - at) };
+        unsafe { dst.add(written).write_bytes(0, self.depth() * size - written) };
     }
 }
 

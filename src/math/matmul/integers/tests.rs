@@ -33,9 +33,9 @@ fn weight([n, k, group]: [usize; 3], [least, most]: [i64; 2], columns_last: bool
     quantized.into_tensor(&shape).expect("the sizes match")
 }
 
-fn run(kernels: PairKernels, desc: &MatMul, a: &Tensor, b: Constant) -> Vec<f32> {
+fn run(kernels: PairKernels, precision: Precision, desc: &MatMul, a: &Tensor, b: Constant) -> Vec<f32> {
     let constants = MatMulConstants { a: None, b: Some(b) };
-    let plan = plan(kernels, Precision::F32, desc, constants).expect("a plan");
+    let plan = plan(kernels, precision, desc, constants).expect("a plan");
     let mut out = Tensor::zeros(DType::F32, &[desc.m, desc.n]);
     let args = MatMulArgs {
         a: a.bytes().as_ptr(),
@@ -75,15 +75,36 @@ fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: bool
         true => MatMul::new(DType::F32, m, n, k),
         false => MatMul::linear(DType::F32, m, n, k),
     };
-    let want = run(kernels, &desc, &a, Constant::from_bytes(w.bytes()));
+    let want = run(kernels, Precision::F32, &desc, &a, Constant::from_bytes(w.bytes()));
     let packs = Packs::default();
     let packer = Packer::new(&packs);
     let desc = MatMul {
         quantized: Some(group),
         ..desc
     };
-    let got = run(kernels, &desc, &a, Constant::from_tensor(&w, &packer));
-    assert!(packer.into_packed()[0].key[0] == 7, "packed as integers");
+    let plain = MatMul {
+        quantized: None,
+        ..desc.clone()
+    };
+    let got = run(kernels, Precision::F32, &desc, &a, Constant::from_tensor(&w, &packer));
+    let narrow = w.to(DType::BF16).to(DType::F32);
+    let rounded = run(
+        kernels,
+        Precision::F32,
+        &plain,
+        &a,
+        Constant::from_bytes(narrow.bytes()),
+    );
+    let pairs = run(kernels, Precision::Bf16, &desc, &a, Constant::from_tensor(&w, &packer));
+    assert!(packer.into_packed().iter().all(|p| p.key[0] == 7), "packed as integers");
+    // Plans for few rows and other processors do not round the weight.
+    for ((got, want), near) in pairs.iter().zip(&rounded).zip(&want) {
+        let error = (got - want).abs().min((got - near).abs());
+        assert!(
+            error <= 1e-5 * want.abs().max(100.0 * k as f32),
+            "{sizes:?} {m}: {got} {want}"
+        );
+    }
     for (got, want) in got.iter().zip(want) {
         assert!(
             (got - want).abs() <= 1e-5 * want.abs().max(100.0 * k as f32),

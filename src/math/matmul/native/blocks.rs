@@ -64,15 +64,7 @@ impl F32MatMulPlan {
                 if pack_a {
                     self.pack_tiles(x.a.add(k0 * d.a[1]), tiles, k1 - k0, kc, a_buf.as_mut_ptr());
                 }
-                for j in b_first..p1 {
-                    let dst = b_buf.as_mut_ptr().add((j - b_first) * nr * kc);
-                    if let Some(packed) = &self.integers {
-                        packed.unpack(self.kernels.isa, j, [k0, k1], dst);
-                        continue;
-                    }
-                    let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
-                    pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, k1 - k0, dst);
-                }
+                self.pack_panels(x, [b_first, p1], [k0, k1], nr * kc, b_buf.as_mut_ptr());
                 let block = ProductBlock {
                     k0,
                     k1,
@@ -87,6 +79,33 @@ impl F32MatMulPlan {
             k0 = k1;
             if k0 >= d.k {
                 break;
+            }
+        }
+    }
+
+    /// Packs the product indices `k0..k1` of the panels `first..end`, which are `len` elements apart in `dst`.
+    ///
+    /// # Safety
+    /// As for [`F32MatMulPlan::run_chunk`]; `dst` has room for the panels.
+    unsafe fn pack_panels(
+        &self,
+        x: &MatrixOperands,
+        [first, end]: [usize; 2],
+        [k0, k1]: [usize; 2],
+        len: usize,
+        dst: *mut f32,
+    ) {
+        let (b, nr) = (self.desc.b, self.kernels.nr);
+        for j in first..end {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let dst = dst.add((j - first) * len);
+                if let Some(packed) = &self.integers {
+                    packed.unpack(self.kernels.isa, j, [k0, k1], dst);
+                    continue;
+                }
+                let src = x.b.add(k0 * b[0] + j * nr * b[1]);
+                pack_panel(src, b[1], b[0], self.panel_width(j), nr, k1 - k0, dst);
             }
         }
     }

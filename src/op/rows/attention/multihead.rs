@@ -126,16 +126,9 @@ fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> 
     }
     let mut p = project_qkv(b, c, [&x[0], &x[1], &x[2]])?;
     let extra = append_extra_keys(b, c, &mut p, &embed)?;
-    let (q, k, v) = (
-        split_heads(b, &p[0], n)?,
-        split_heads(b, &p[1], n)?,
-        split_heads(b, &p[2], n)?,
-    );
-    let width = q.size(3)?.as_const();
-    let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
-    let q = b.mul(&q, Val::Float(1.0 / (width as f64).sqrt()))?;
-    let kt = b.transpose(&k, 2, 3)?;
-    let scores = b.matmul(&q, &kt)?;
+    let (q, k) = (split_heads(b, &p[0], n)?, split_heads(b, &p[1], n)?);
+    let v = split_heads(b, &p[2], n)?;
+    let scores = scaled_scores(b, &q, &k)?;
     let scores = add_masks(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
     let need_weights = flag_or(c, "need_weights", true)?;
@@ -151,6 +144,15 @@ fn multihead_forward(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> 
         false => Val::None,
     };
     Ok(Val::Tuple(vec![out.into(), weights]))
+}
+
+/// The products of queries and keys, over the root of the size of a head.
+fn scaled_scores(b: &mut dyn Build, q: &Traced, k: &Traced) -> OpResult<Traced> {
+    let width = q.size(3)?.as_const();
+    let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
+    let q = b.mul(q, Val::Float(1.0 / (width as f64).sqrt()))?;
+    let kt = b.transpose(k, 2, 3)?;
+    b.matmul(&q, &kt)
 }
 
 /// Applies dropout in training. Otherwise torch ignores the probability. If torch returns the weights, it treats a

@@ -136,6 +136,25 @@ fn cloned_arg(c: &Call<Traced>, name: &str) -> Val<Traced> {
     c.get(name).clone()
 }
 
+/// The arguments of multi-head attention after its three inputs, in the order of its schema.
+fn attention_options(c: &Call<Traced>, which: &str, masks: [&str; 2]) -> Vec<Val<Traced>> {
+    let part = |name: &str| cloned_arg(c, &format!("{which}_{name}"));
+    let mut args = vec![
+        cloned_arg(c, "nhead"),
+        cloned_arg(c, "batch_first"),
+        Val::Bool(false),
+        part("in"),
+        part("in_bias"),
+    ];
+    args.extend([Val::None, Val::None]);
+    args.extend([part("out"), part("out_bias")]);
+    args.extend([Val::None, Val::None, Val::None]);
+    args.extend([cloned_arg(c, masks[1]), Val::Bool(false), cloned_arg(c, masks[0])]);
+    args.extend([Val::None, Val::None]);
+    args.extend([cloned_arg(c, "dropout"), cloned_arg(c, "training")]);
+    args
+}
+
 /// The attention block whose parameters begin with `which`, from `x` to `memory`.
 fn attend_to(
     b: &mut dyn Build,
@@ -145,31 +164,8 @@ fn attend_to(
     memory: &Traced,
     masks: [&str; 2],
 ) -> OpResult<Traced> {
-    let part = |name: &str| cloned_arg(c, &format!("{which}_{name}"));
     let mut args: Vec<Val<Traced>> = [x, memory, memory].map(Val::from).to_vec();
-    args.extend([
-        cloned_arg(c, "nhead"),
-        cloned_arg(c, "batch_first"),
-        Val::Bool(false),
-        part("in"),
-        part("in_bias"),
-    ]);
-    args.extend([
-        Val::None,
-        Val::None,
-        part("out"),
-        part("out_bias"),
-        Val::None,
-        Val::None,
-        Val::None,
-    ]);
-    args.extend([cloned_arg(c, masks[1]), Val::Bool(false), cloned_arg(c, masks[0])]);
-    args.extend([
-        Val::None,
-        Val::None,
-        cloned_arg(c, "dropout"),
-        cloned_arg(c, "training"),
-    ]);
+    args.extend(attention_options(c, which, masks));
     let out = b.call(OpId::MultiheadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
     let first = first.ok_or_else(|| OpError::arg("nhead", "attention returns a tensor"))?;

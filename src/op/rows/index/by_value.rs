@@ -185,15 +185,15 @@ fn nonzero(x: &Tensor) -> OpResult<Tensor> {
         return Ok(out);
     };
     let strides = contiguous_strides(outer);
-    let mut at = 0;
+    let mut place = 0;
     for (line, mask) in mask.chunks_exact(width.max(1)).enumerate() {
         for (k, _) in mask.iter().enumerate().filter(|(_, m)| **m != 0) {
-            let row = &mut dst[at..at + rank];
+            let row = &mut dst[place..place + rank];
             for d in 0..rank - 1 {
                 row[d] = (line / strides[d] % outer[d]) as i64;
             }
             row[rank - 1] = k as i64;
-            at += rank;
+            place += rank;
         }
     }
     Ok(out)
@@ -269,27 +269,24 @@ fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
     out
 }
 
-fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
+fn find_uniques(x: &Tensor) -> Uniques {
     let n = x.numel();
     // Both zeros are equal, and NaN, the greatest, is unequal to itself.
-    let found = match x.dtype() {
-        d if d.is_float() => {
-            let wide = x.to(DType::F64);
-            let v = wide.as_slice::<f64>();
-            Uniques::of(n, |i| crate::op::rows::order::rank_of_f64(v[i]), |i| v[i].is_nan())
-        }
-        DType::U64 => {
-            let wide = x.to(DType::I64);
-            let v = wide.as_slice::<i64>();
-            Uniques::of(n, |i| v[i] as u64, |_| false)
-        }
-        _ => {
-            let wide = x.to(DType::I64);
-            let v = wide.as_slice::<i64>();
-            Uniques::of(n, |i| v[i] as u64 ^ 1 << 63, |_| false)
-        }
-    };
+    if x.dtype().is_float() {
+        let wide = x.to(DType::F64);
+        let v = wide.as_slice::<f64>();
+        return Uniques::of(n, |i| crate::op::rows::order::rank_of_f64(v[i]), |i| v[i].is_nan());
+    }
+    let wide = x.to(DType::I64);
+    let v = wide.as_slice::<i64>();
+    // Flipping the sign bit orders signed numbers as unsigned ones.
+    let flipped = if x.dtype() == DType::U64 { 0 } else { 1 << 63 };
+    Uniques::of(n, |i| v[i] as u64 ^ flipped, |_| false)
+}
+
+fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let found = find_uniques(x);
     let mut values = zeros(x.dtype(), &[found.first.len()])?;
     with_size!(x.dtype().size(), N => {
         let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
@@ -330,9 +327,9 @@ impl Uniques {
                 counts.push(0);
             }
             last = Some(rank);
-            let at = first.len() - 1;
-            inverse[i] = at as i64;
-            counts[at] += 1;
+            let newest = first.len() - 1;
+            inverse[i] = newest as i64;
+            counts[newest] += 1;
         }
         Uniques { first, inverse, counts }
     }

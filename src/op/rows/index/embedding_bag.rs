@@ -260,6 +260,15 @@ fn bag_bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Ve
     (0..bags).map(of_bag).collect()
 }
 
+/// An error if a bag has an index that is not a row of the table.
+fn check_rows(indices: &[i64], bounds: &[(usize, usize)], rows: usize) -> OpResult<()> {
+    let used = bounds.iter().flat_map(|&(begin, end)| &indices[begin..end]);
+    { used }.try_for_each(|&row| match in_range(row, rows, 0) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(OpError::value("index out of range in self")),
+    })
+}
+
 fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let w = c.leaf("weight")?;
     let (i, o) = (
@@ -269,9 +278,7 @@ fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
     let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
     let bounds = bag_bounds(o, i.len(), c.bool("include_last_offset")?)?;
     let rows = w.shape()[0];
-    for &row in bounds.iter().flat_map(|&(a, z)| &i[a..z]) {
-        in_range(row, rows, 0).map_err(|_| OpError::value("index out of range in self"))?;
-    }
+    check_rows(i, &bounds, rows)?;
     let padding = c.opt_int("padding_idx")?;
     let bags = Bags {
         indices: i,

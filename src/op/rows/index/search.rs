@@ -109,9 +109,9 @@ fn apply_sorter(x: &Tensor, order: &Tensor) -> OpResult<Tensor> {
     for &i in order.as_slice::<i64>() {
         crate::op::rows::dense::in_range(i, n, 0)?;
     }
-    let at = order.as_slice::<i64>();
+    let places = order.as_slice::<i64>();
     Ok(Tensor::from_fn(x.dtype(), x.shape(), |i| {
-        x.get(i / n * n + at[i] as usize)
+        x.get(i / n * n + places[i] as usize)
     }))
 }
 

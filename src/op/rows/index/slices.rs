@@ -14,6 +14,12 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
 
 pub(super) fn rows() -> Vec<Op> {
+    let mut rows = source_rows();
+    rows.push(fill_row());
+    rows
+}
+
+fn source_rows() -> Vec<Op> {
     vec![
         Op::new(
             "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
@@ -40,20 +46,23 @@ pub(super) fn rows() -> Vec<Op> {
         .doc("slices of source reduced into the slices of self selected by index")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
-        Op::new(
-            "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
-            |c, _| {
-                wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
-                Ok(Val::Leaf(c.leaf("self")?.clone()))
-            },
-            Meaning::Fill(index_fill),
-        )
-        .order(MemoryOrder::First)
-        .doc("a copy with the slices selected by index along dim filled with a number")
-        .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
-        .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
-        .shared_writes(always_shared),
     ]
+}
+
+fn fill_row() -> Op {
+    Op::new(
+        "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
+        |c, _| {
+            wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
+            Ok(Val::Leaf(c.leaf("self")?.clone()))
+        },
+        Meaning::Fill(index_fill),
+    )
+    .order(MemoryOrder::First)
+    .doc("a copy with the slices selected by index along dim filled with a number")
+    .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
+    .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
+    .shared_writes(always_shared)
 }
 
 fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
@@ -76,19 +85,7 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
             sd.scalar_type_name()
         )));
     }
-    if index.len() > 1 {
-        return Err(OpError::shape(format!(
-            "{op}: Index is supposed to be a vector, but got dim: {}",
-            index.len()
-        )));
-    }
-    if source.len() != shape.len() && !source.is_empty() && !shape.is_empty() {
-        return Err(OpError::shape(format!(
-            "{op}: source and self must have the same number of dims, got {} and {}",
-            source.len(),
-            shape.len()
-        )));
-    }
+    check_ranks(&op, [shape.len(), index.len(), source.len()])?;
     let count = index.first().cloned().unwrap_or(Dim::Const(1));
     for (d, (s, n)) in source.iter().zip(shape).enumerate() {
         let want = if d == dim { &count } else { n };
@@ -101,6 +98,18 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
         })?;
     }
     Ok(Val::Leaf(x.clone()))
+}
+
+fn check_ranks(op: &str, [rank, index, source]: [usize; 3]) -> OpResult<()> {
+    if index > 1 {
+        let title = format!("{op}: Index is supposed to be a vector, but got dim: {index}");
+        return Err(OpError::shape(title));
+    }
+    if source != rank && source != 0 && rank != 0 {
+        let title = format!("{op}: source and self must have the same number of dims, got {source} and {rank}");
+        return Err(OpError::shape(title));
+    }
+    Ok(())
 }
 
 fn index_reduce_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {

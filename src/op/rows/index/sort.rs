@@ -138,11 +138,10 @@ fn take_sorted(
     };
     let lines = DimLines::new(x.shape(), dim);
     let (n, inner, len) = (lines.len, lines.inner, take.len());
-    let index = indices.as_mut_slice::<i64>();
+    let (index, wanted) = (indices.as_mut_slice::<i64>(), Wanted::Part(take));
     if index.is_empty() {
         return Ok(());
     }
-    let wanted = Wanted::Part(take);
     // Ordering costs more than reading.
     let count = units_per_part(lines.outer * inner, 8 * n * x.dtype().size(), pool);
     with_size!(x.dtype().size(), N => {
@@ -162,18 +161,35 @@ fn take_sorted(
         for_each_ordered_line(x, &lines, (descending, &wanted), (&mut parts, count), pool, |places, at, _, order| {
             places[at * len..][..len].copy_from_slice(order);
         });
-        let rows = units_per_part(lines.outer * len, 16 * inner, pool);
-        run_pairs(pool, (dst, rows * inner), (index, rows * inner), |part, values, index| {
-            for (r, (values, index)) in values.chunks_mut(inner).zip(index.chunks_mut(inner)).enumerate() {
+        write_taken(&lines, len, (src, &places), (dst, index), pool);
+    });
+    Ok(())
+}
+
+/// Writes the elements at `places`, `len` for each line, and the places themselves.
+fn write_taken<T: Copy + Send + Sync>(
+    lines: &DimLines,
+    len: usize,
+    (src, places): (&[T], &[usize]),
+    (values, indices): (&mut [T], &mut [i64]),
+    pool: &Pool,
+) {
+    let (n, inner) = (lines.len, lines.inner);
+    let rows = units_per_part(lines.outer * len, 16 * inner, pool);
+    run_pairs(
+        pool,
+        (values, rows * inner),
+        (indices, rows * inner),
+        |part, values, indices| {
+            for (r, (values, indices)) in values.chunks_mut(inner).zip(indices.chunks_mut(inner)).enumerate() {
                 let (o, k) = ((part * rows + r) / len, (part * rows + r) % len);
-                for (i, (value, index)) in values.iter_mut().zip(index).enumerate() {
+                for (i, (value, index)) in values.iter_mut().zip(indices).enumerate() {
                     let p = places[(o * inner + i) * len + k];
                     (*value, *index) = (src[(o * n + p) * inner + i], p as i64);
                 }
             }
-        });
-    });
-    Ok(())
+        },
+    );
 }
 
 fn sort_dim(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {

@@ -44,7 +44,7 @@ impl Matrix {
 /// Solves `A X = B` in place of `b`, where only a triangle of `a` counts, whose diagonal is 1 if `unit`.
 pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool) {
     let n = a.rows;
-    let one = |b: &mut Matrix, rows: Range<usize>| {
+    let solve_rows = |b: &mut Matrix, rows: Range<usize>| {
         if n > BLOCK {
             let known = if upper { rows.end..n } else { 0..rows.start };
             let values = b.part(known.clone(), 0..b.columns);
@@ -53,8 +53,8 @@ pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool
         with_wide_vectors(|| solve_block(a, b, rows, upper, unit));
     };
     match upper {
-        true => blocks(n).rev().for_each(|rows| one(b, rows)),
-        false => blocks(n).for_each(|rows| one(b, rows)),
+        true => blocks(n).rev().for_each(|rows| solve_rows(b, rows)),
+        false => blocks(n).for_each(|rows| solve_rows(b, rows)),
     }
 }
 

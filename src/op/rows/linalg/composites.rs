@@ -141,6 +141,19 @@ fn matrix_sizes(x: &Traced, op: &str) -> OpResult<(Dim, Dim)> {
     }
 }
 
+/// The machine epsilon times the larger size of a matrix.
+fn default_tolerance(x: &Traced) -> OpResult<f64> {
+    let (m, n) = matrix_sizes(x, "linalg")?;
+    let epsilon = if x.dtype() == DType::F64 {
+        f64::EPSILON
+    } else {
+        f32::EPSILON as f64
+    };
+    let greater = m.as_const().zip(n.as_const()).map(|(m, n)| m.max(n));
+    let greater = greater.ok_or_else(|| OpError::shape("the sizes of the matrices must be known"))?;
+    Ok(epsilon * greater as f64)
+}
+
 /// The threshold up to which singular values count as 0, with a last dim of size 1. `rtol` defaults to 0 if `atol` is
 /// given, else to the machine epsilon times the larger size.
 fn singular_tolerance(
@@ -150,15 +163,7 @@ fn singular_tolerance(
     atol: &Val<Traced>,
     rtol: &Val<Traced>,
 ) -> OpResult<Traced> {
-    let (m, n) = matrix_sizes(x, "linalg")?;
-    let epsilon = if x.dtype() == DType::F64 {
-        f64::EPSILON
-    } else {
-        f32::EPSILON as f64
-    };
-    let greater = m.as_const().zip(n.as_const()).map(|(m, n)| m.max(n));
-    let greater = greater.ok_or_else(|| OpError::shape("the sizes of the matrices must be known"))?;
-    let default = epsilon * greater as f64;
+    let default = default_tolerance(x)?;
     let last = values.rank()? - 1;
     let top = b.reduce(OpId::Amax, values, &[last], true)?;
     let column = |b: &mut dyn Build, v: &Val<Traced>| -> OpResult<Val<Traced>> {

@@ -44,36 +44,18 @@ pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, M
 /// 2. Returns the 1-based pivot rows, with two negative entries for a block of 2, and the 1-based position of the first
 /// zero block (0 if there is none).
 pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
-    let threshold = (1.0 + 17f64.sqrt()) / 8.0;
     let n = a.rows;
     let (mut pivots, mut singular, mut k) = (vec![0; n], 0, 0);
     for j in 0..n {
         (0..j).for_each(|i| a.set(i, j, 0.0));
     }
     while k < n {
-        let diagonal = a.at(k, k).abs();
-        let largest = (k + 1..n).fold(None, |best: Option<usize>, i| match best {
-            Some(b) if a.at(b, k).abs() >= a.at(i, k).abs() => Some(b),
-            _ => Some(i),
-        });
-        let column = largest.map_or(0.0, |i| a.at(i, k).abs());
-        let (mut p, mut wide) = (k, false);
-        if diagonal.max(column) == 0.0 || diagonal.is_nan() {
+        let Some((p, wide)) = choose_pivot(a, k) else {
             singular = if singular == 0 { k + 1 } else { singular };
             pivots[k] = k as i64 + 1;
             k += 1;
             continue;
-        }
-        if let Some(i) = largest.filter(|_| diagonal < threshold * column) {
-            let left = (k..i).map(|j| a.at(i, j).abs());
-            let row = left.chain((i + 1..n).map(|j| a.at(j, i).abs())).fold(0.0, f64::max);
-            if diagonal >= threshold * column * (column / row) {
-            } else if a.at(i, i).abs() >= threshold * row {
-                p = i;
-            } else {
-                (p, wide) = (i, true);
-            }
-        }
+        };
         let target = k + wide as usize;
         if p != target {
             swap_symmetric(a, target, p, k);
@@ -90,6 +72,32 @@ pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
         }
     }
     (pivots, singular)
+}
+
+/// The row to swap with, and whether the block at `k` has size 2. `None` if the column is zero or begins with NaN.
+fn choose_pivot(a: &Matrix, k: usize) -> Option<(usize, bool)> {
+    // Bunch and Kaufman's constant, which bounds the growth of elements.
+    let threshold = (1.0 + 17f64.sqrt()) / 8.0;
+    let n = a.rows;
+    let diagonal = a.at(k, k).abs();
+    let largest = (k + 1..n).fold(None, |best: Option<usize>, i| match best {
+        Some(b) if a.at(b, k).abs() >= a.at(i, k).abs() => Some(b),
+        _ => Some(i),
+    });
+    let column = largest.map_or(0.0, |i| a.at(i, k).abs());
+    if diagonal.max(column) == 0.0 || diagonal.is_nan() {
+        return None;
+    }
+    let Some(i) = largest.filter(|_| diagonal < threshold * column) else {
+        return Some((k, false));
+    };
+    let left = (k..i).map(|j| a.at(i, j).abs());
+    let row = left.chain((i + 1..n).map(|j| a.at(j, i).abs())).fold(0.0, f64::max);
+    if diagonal >= threshold * column * (column / row) {
+        Some((k, false))
+    } else {
+        Some((i, a.at(i, i).abs() < threshold * row))
+    }
 }
 
 /// Swaps rows and columns `first` and `p` of the lower triangle, from column `first` on.

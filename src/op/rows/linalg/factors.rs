@@ -129,11 +129,11 @@ fn ldl_solution_rows() -> Vec<Op> {
             Meaning::Routine(|c| {
                 let (ld, b) = (c.leaf("LD")?, c.leaf("B")?);
                 let pivots = pivots_of(c.leaf("pivots")?);
-                let one = |i: usize, m: Matrix, mut r: Matrix| {
+                let factor_one = |i: usize, m: Matrix, mut r: Matrix| {
                     ldl_solve(&m, &pivots[i], &mut r);
                     Ok(r)
                 };
-                solve_batch(c, ld, b, true, &one).map(Val::Leaf)
+                solve_batch(c, ld, b, true, &factor_one).map(Val::Leaf)
             }),
         )
         .doc("the solution X of A X = B from A's factors")

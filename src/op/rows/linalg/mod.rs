@@ -294,11 +294,11 @@ pub(in crate::op::rows) fn solve_batch(
     let lead: Vec<usize> = lead.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
     let mut all = vec![];
     for i in 0..lead.iter().product() {
-        let at = broadcast_position(own_a, &lead, i);
-        let (m, r) = (ma[at].clone(), mb[broadcast_position(own_b, &lead, i)].clone());
+        let place = broadcast_position(own_a, &lead, i);
+        let (m, r) = (ma[place].clone(), mb[broadcast_position(own_b, &lead, i)].clone());
         let x = match left {
-            true => solve(at, m, r)?,
-            false => solve(at, m.transposed(), r.transposed())?.transposed(),
+            true => solve(place, m, r)?,
+            false => solve(place, m.transposed(), r.transposed())?.transposed(),
         };
         all.extend(x.v);
     }
@@ -316,12 +316,12 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         true => b.reshape(&[b.shape(), &[1]].concat()),
         false => b.clone(),
     };
-    let one = |place: usize, mut m: Matrix, mut r: Matrix| {
+    let solve_one = |place: usize, mut m: Matrix, mut r: Matrix| {
         let singular = solve_in_place(&mut m, &mut r);
         let codes = std::iter::repeat_n(0, place).chain([singular as i64]);
         check_codes("torch.linalg.solve", codes, a.rank() == 2).map(|()| r)
     };
-    solve_batch(c, a, &b, c.bool("left")?, &one).map(Val::Leaf)
+    solve_batch(c, a, &b, c.bool("left")?, &solve_one).map(Val::Leaf)
 }
 
 fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -329,11 +329,11 @@ fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
     // Transposing the equation swaps the triangles.
     let upper = c.bool("upper")? == left;
-    let one = |_: usize, m: Matrix, mut r: Matrix| {
+    let solve_one = |_: usize, m: Matrix, mut r: Matrix| {
         solve_triangle(&m, &mut r, upper, unit);
         Ok(r)
     };
-    solve_batch(c, a, b, left, &one).map(Val::Leaf)
+    solve_batch(c, a, b, left, &solve_one).map(Val::Leaf)
 }
 
 fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

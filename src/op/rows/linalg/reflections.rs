@@ -50,15 +50,15 @@ pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: 
     if n <= BLOCK {
         return with_wide_vectors(|| apply_each(vectors, &taus[..n], c, transposed));
     }
-    let one = |columns: Range<usize>| {
+    let apply_columns = |columns: Range<usize>| {
         let block = Reflections::new(vectors, taus, columns.clone());
         let mut below = c.part(columns.start..c.rows, 0..c.columns);
         block.apply(&mut below, transposed);
         c.v[columns.start * c.columns..].copy_from_slice(&below.v);
     };
     match transposed {
-        true => blocks(n).for_each(one),
-        false => blocks(n).rev().for_each(one),
+        true => blocks(n).for_each(apply_columns),
+        false => blocks(n).rev().for_each(apply_columns),
     }
 }
 

@@ -30,22 +30,22 @@ fn decompose(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
     let scale = magnitude(&m.v);
     let mut a = m.clone();
     a.v.iter_mut().for_each(|x| *x /= scale);
-    let (mut diagonal, mut beside, taus) = tridiagonal(&mut a);
+    let (mut diagonal, mut subdiagonal, taus) = tridiagonal(&mut a);
     let mut vectors = match with_vectors {
         true => basis(&a, &taus),
         false => Matrix::zeros(0, 0),
     };
-    implicit_ql(&mut diagonal, &mut beside, &mut vectors);
+    implicit_ql(&mut diagonal, &mut subdiagonal, &mut vectors);
     diagonal.iter_mut().for_each(|x| *x *= scale);
     (diagonal, vectors)
 }
 
-/// Reduces `a` to a tridiagonal matrix. Returns its diagonal, the elements beside it (with a 0 at the end) and the
+/// Reduces `a` to a tridiagonal matrix. Returns its diagonal, the elements below it (with a 0 at the end) and the
 /// factors of the reflections, whose vectors replace the rows of `a` right of the diagonal.
 #[inline(always)]
 fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let n = a.rows;
-    let (mut beside, mut taus) = (vec![0.0; n], vec![0.0; n]);
+    let (mut subdiagonal, mut taus) = (vec![0.0; n], vec![0.0; n]);
     // The update `v w^T + w v^T` of a step, which the next step subtracts from rows as it reads them.
     let (mut v, mut w, mut next) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     for k in 0..n.saturating_sub(1) {
@@ -54,7 +54,7 @@ fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         update_row(&mut row[k..], v[k], w[k], &v[k..], &w[k..]);
         let u = &mut row[k + 1..];
         let (tau, beta) = reflection(u);
-        (taus[k], beside[k]) = (tau, beta);
+        (taus[k], subdiagonal[k]) = (tau, beta);
         for (i, row) in (k + 1..n).zip(lower.chunks_exact_mut(n)) {
             update_row(&mut row[k + 1..], v[i], w[i], &v[k + 1..], &w[k + 1..]);
             next[i] = tau * dot(&row[k + 1..], u);
@@ -72,7 +72,7 @@ fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     if let Some(last) = n.checked_sub(1) {
         update_row(&mut a.v[last * n + last..], v[last], w[last], &v[last..], &w[last..]);
     }
-    ((0..n).map(|i| a.at(i, i)).collect(), beside, taus)
+    ((0..n).map(|i| a.at(i, i)).collect(), subdiagonal, taus)
 }
 
 /// Subtracts `x w + y v` from a part of a row.

@@ -112,6 +112,19 @@ fn nll_with_weight(
     x: &Traced,
     target: &Traced,
 ) -> OpResult<(Val<Traced>, Traced)> {
+    let dtype = x.dtype();
+    let (terms, weight) = nll_terms(b, c, x, target)?;
+    let all = b.sum(weight)?;
+    if parse_reduction(c)? != Reduction::Mean {
+        return Ok((reduce_terms(b, c, &terms, dtype)?, all));
+    }
+    let sum = b.sum(terms)?;
+    let mean = b.div(&sum, &all)?;
+    Ok((b.to_dtype(&mean, dtype)?.into(), all))
+}
+
+/// The loss of each target, and its weight. Both are 0 for targets that are ignored.
+fn nll_terms(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -> OpResult<(Traced, Traced)> {
     let rank = x.rank()?;
     if rank == 0 || target.rank()? + 1 != rank {
         return Err(OpError::shape(format!(
@@ -120,37 +133,29 @@ fn nll_with_weight(
             target.rank()?
         )));
     }
-    let (dim, dtype) = (rank.min(2) - 1, x.dtype());
-    let wide = dtype.compute_dtype();
+    let (dim, wide) = (rank.min(2) - 1, x.dtype().compute_dtype());
     let target = b.to_dtype(target, DType::I64)?;
     let counted = b.ne(&target, c.get("ignore_index").clone())?;
     let index = b.r#where(&counted, &target, Val::int(0))?;
     let index = b.unsqueeze(&index, dim)?;
-    let picked = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
+    let pick = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
         let v = b.gather(t, Val::int(dim as i64), &index)?;
         b.squeeze(&v, dim)
     };
     // Only what is read is converted.
-    let value = picked(b, x)?;
+    let value = pick(b, x)?;
     let value = b.to_dtype(&value, wide)?;
     let weight = match class_weights(b, c, rank, wide)? {
         Some(w) => {
             let w = b.expand(&w, x.shape()?)?;
-            picked(b, &w)?
+            pick(b, &w)?
         }
         None => b.full(value.shape()?, Val::int(1), wide)?,
     };
     let weight = b.r#where(&counted, weight, Val::int(0))?;
     let product = b.mul(&value, &weight)?;
     let product = b.neg(&product)?;
-    let terms = b.r#where(counted, product, Val::int(0))?;
-    let all = b.sum(weight)?;
-    if parse_reduction(c)? != Reduction::Mean {
-        return Ok((reduce_terms(b, c, &terms, dtype)?, all));
-    }
-    let sum = b.sum(terms)?;
-    let mean = b.div(&sum, &all)?;
-    Ok((b.to_dtype(&mean, dtype)?.into(), all))
+    Ok((b.r#where(counted, product, Val::int(0))?, weight))
 }
 
 fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -218,31 +218,10 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )));
     }
     let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
-    let rows = b.reshape(
-        x,
-        &[
-            if single { Dim::Const(1) } else { x.shape()?[0].clone() },
-            classes.clone(),
-        ],
-    )?;
-    let n = rows.shape()?[0].clone();
-    let target_column = b.reshape(target, &[n.clone(), Dim::Const(1)])?;
-    let correct = b.gather(&rows, Val::int(1), &target_column)?;
-    let z = b.sub(&rows, &correct)?;
-    let z = b.add(&z, c.get("margin").clone())?;
-    let mut z = b.op(OpId::Clamp, [z.into(), Val::int(0)])?;
-    if p == 2.0 {
-        z = b.square(&z)?;
-    }
-    if let Some(w) = c.opt_leaf("weight") {
-        let flat = b.reshape(&target_column, std::slice::from_ref(&n))?;
-        let w = b.index_select(w, Val::int(0), flat)?;
-        let w = b.unsqueeze(&w, 1)?;
-        z = b.mul(&z, &w)?;
-    }
-    let places = b.arange(Val::int(0), Val::Int(classes.clone()))?;
-    let is_own = b.eq(&places, &target_column)?;
-    let z = b.r#where(is_own, Val::int(0), z)?;
+    let n = if single { Dim::Const(1) } else { x.shape()?[0].clone() };
+    let rows = b.reshape(x, &[n.clone(), classes.clone()])?;
+    let target_column = b.reshape(target, &[n, Dim::Const(1)])?;
+    let z = class_margins(b, c, &rows, &target_column)?;
     let sums = b.op(OpId::Sum, [z.into(), ints_val(&[1])])?;
     let terms = b.div(&sums, Val::Int(classes))?;
     let terms = match target.rank()? {
@@ -250,6 +229,29 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         _ => terms,
     };
     reduce_terms(b, c, &terms, terms.dtype())
+}
+
+/// For each row and each class but the target's, by how much the class exceeds the target's value less the margin, to the power `p` and
+/// times the target's weight.
+fn class_margins(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced, target: &Traced) -> OpResult<Traced> {
+    let [n, classes] = [0, 1].map(|d| rows.size(d).cloned());
+    let (n, classes) = (n?, classes?);
+    let correct = b.gather(rows, Val::int(1), target)?;
+    let z = b.sub(rows, &correct)?;
+    let z = b.add(&z, c.get("margin").clone())?;
+    let mut z = b.op(OpId::Clamp, [z.into(), Val::int(0)])?;
+    if c.f64("p")? == 2.0 {
+        z = b.square(&z)?;
+    }
+    if let Some(w) = c.opt_leaf("weight") {
+        let flat = b.reshape(target, std::slice::from_ref(&n))?;
+        let w = b.index_select(w, Val::int(0), flat)?;
+        let w = b.unsqueeze(&w, 1)?;
+        z = b.mul(&z, &w)?;
+    }
+    let places = b.arange(Val::int(0), Val::Int(classes))?;
+    let is_own = b.eq(&places, target)?;
+    b.r#where(is_own, Val::int(0), z)
 }
 
 fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -199,11 +199,7 @@ fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> 
 fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, targets) = (c.leaf("log_probs")?, c.leaf("targets")?);
     let single = x.rank() == 2;
-    let (time, batch, classes) = match x.shape() {
-        [t, n] => (*t, 1, *n),
-        [t, b, n] => (*t, *b, *n),
-        _ => return Err(OpError::shape("log_probs must have 2 or 3 dims")),
-    };
+    let [time, batch, classes] = ctc_sizes(x)?;
     let blank = usize::try_from(c.int("blank")?).ok().filter(|b| *b < classes);
     let blank = blank.ok_or_else(|| OpError::arg("blank", "blank must be in label range"))?;
     let input_lengths = sequence_lengths(c, "input_lengths", batch)?;
@@ -231,14 +227,21 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             f64::INFINITY if c.bool("zero_infinity")? => 0.0,
             loss => loss,
         };
-        losses.push(if reduction == 1 {
-            loss / labels.len().max(1) as f64
-        } else {
-            loss
-        });
+        // The mean is of losses per label.
+        let divisor = if reduction == 1 { labels.len().max(1) } else { 1 };
+        losses.push(loss / divisor as f64);
     }
     let shape: &[usize] = if single { &[] } else { &[batch] };
     reduce_losses(&losses, reduction, x.dtype(), shape).map(Val::Leaf)
+}
+
+/// The numbers of steps, samples and classes.
+fn ctc_sizes(log_probs: &Tensor) -> OpResult<[usize; 3]> {
+    match log_probs.shape() {
+        [t, n] => Ok([*t, 1, *n]),
+        [t, b, n] => Ok([*t, *b, *n]),
+        _ => Err(OpError::shape("log_probs must have 2 or 3 dims")),
+    }
 }
 
 fn check_input_length(steps: usize, time: usize) -> OpResult<()> {

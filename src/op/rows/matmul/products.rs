@@ -223,26 +223,16 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     }
     let wrap = |v: &[i64], rank: usize| v.iter().map(|&d| wrap_dim(d, rank)).collect::<OpResult<Vec<_>>>();
     let (dx_, dy_) = (wrap(dx, x.rank()?)?, wrap(dy, y.rank()?)?);
-    let (mut x, mut y) = (x.clone(), y.clone());
-    for (i, j) in dx_.iter().zip(&dy_) {
-        let (p, q) = (x.shape()?[*i].clone(), y.shape()?[*j].clone());
-        if p.sub(&q).as_const().is_some_and(|d| d != 0) {
-            // A size of 1 is broadcast, so the other operand's elements are summed.
-            let one = Dim::Const(1);
-            if p == one {
-                y = sum_kept(b, &y, *j)?;
-                continue;
-            } else if q == one {
-                x = sum_kept(b, &x, *i)?;
-                continue;
-            }
+    let mut operands = [x.clone(), y.clone()];
+    for (&i, &j) in dx_.iter().zip(&dy_) {
+        if let Err([p, q]) = match_dims(b, &mut operands, [i, j])? {
             return Err(OpError::shape(format!(
                 "contracted dimensions need to match, but first has size {p} in dim {} and second has size {q} in dim {}",
                 dx[0], dy[0]
             )));
         }
     }
-    let (x, y) = (&x, &y);
+    let [x, y] = &operands;
     let rest = |t: &Traced, used: &[usize]| Ok((0..t.rank()?).filter(|d| !used.contains(d)).collect::<Vec<_>>());
     let (rx, ry) = (rest(x, &dx_)?, rest(y, &dy_)?);
     let size = |t: &Traced, dims: &[usize]| {
@@ -258,6 +248,24 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     let py = b.reshape(&py, &[product(&sk), product(&sy)])?;
     let out = b.mm(&px, &py)?;
     b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
+}
+
+/// Makes a pair of contracted dims equal: a size of 1 is broadcast, so the other operand's elements are summed. Returns the sizes if
+/// they do not match.
+fn match_dims(b: &mut dyn Build, [x, y]: &mut [Traced; 2], [i, j]: [usize; 2]) -> OpResult<Result<(), [Dim; 2]>> {
+    let (p, q) = (x.shape()?[i].clone(), y.shape()?[j].clone());
+    let one = Dim::Const(1);
+    if p.sub(&q).as_const().is_none_or(|d| d == 0) {
+        return Ok(Ok(()));
+    }
+    if p == one {
+        *y = sum_kept(b, y, j)?;
+    } else if q == one {
+        *x = sum_kept(b, x, i)?;
+    } else {
+        return Ok(Err([p, q]));
+    }
+    Ok(Ok(()))
 }
 
 /// The sum along `dim`, which is kept with size 1, in the tensor's own dtype.

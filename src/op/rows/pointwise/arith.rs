@@ -185,16 +185,7 @@ fn div_row() -> Op {
     pointwise_by(
         "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
         D::Division,
-        |c| match c.get("rounding_mode").as_str() {
-            None => Ok("self / other"),
-            Some("floor") => Ok(if rounds_between(c)? { FLOOR_16 } else { "self // other" }),
-            Some("trunc") if rounds_between(c)? => Ok("trunc(rounded(self / other))"),
-            Some("trunc") => Ok("truncdiv(self, other)"),
-            Some(m) => Err(OpError::arg(
-                "rounding_mode",
-                format!("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{m}'"),
-            )),
-        },
+        div_expr,
     )
     .doc("self / other, optionally rounded down (`floor`) or towards zero (`trunc`); integers yield f32 unless rounded")
     .wide_numbers()
@@ -220,6 +211,19 @@ fn div_row() -> Op {
     .inplace_form(two_!("true_divide"), plain)
     .inplace("Tensor.__itruediv__")
     .inplace_form("operator.itruediv", plain)
+}
+
+fn div_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
+    match c.get("rounding_mode").as_str() {
+        None => Ok("self / other"),
+        Some("floor") => Ok(if rounds_between(c)? { FLOOR_16 } else { "self // other" }),
+        Some("trunc") if rounds_between(c)? => Ok("trunc(rounded(self / other))"),
+        Some("trunc") => Ok("truncdiv(self, other)"),
+        Some(m) => Err(OpError::arg(
+            "rounding_mode",
+            format!("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{m}'"),
+        )),
+    }
 }
 
 /// Greatest common divisors and least common multiples.

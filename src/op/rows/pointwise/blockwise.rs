@@ -180,28 +180,7 @@ fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
         false => c.f64("eps")?,
     };
     let mapping = c.str("mapping_type")?;
-    let size = match mapping {
-        "SYMMETRIC" => {
-            let least = b.neg(&least)?;
-            let most = b.maximum(&least, &most)?;
-            b.div(&most, Val::Float((high - low) / 2.0))?
-        }
-        "SYMMETRIC_NO_CLIPPING_ERR" => {
-            let [below, above] = [b.div(&least, Val::Float(low))?, b.div(&most, Val::Float(high))?];
-            let larger = b.gt(&below, &above)?;
-            b.op(OpId::Where, [(&larger).into(), (&below).into(), (&above).into()])?
-        }
-        "ASYMMETRIC" => {
-            let size = b.sub(&most, &least)?;
-            b.div(&size, Val::Float(high - low))?
-        }
-        other => {
-            return Err(OpError::arg(
-                "mapping_type",
-                format!("Unsupported mapping type: {other}"),
-            ));
-        }
-    };
+    let size = step_size(b, mapping, [&least, &most], [low, high])?;
     let scale = b.op(OpId::Clamp, [size.into(), Val::Float(eps)])?;
     if mapping == "ASYMMETRIC" {
         let zero = zero_point(b, &least, &scale, [low, high])?;
@@ -211,6 +190,31 @@ fn choose_qparams(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let zero = b.add(&zero, Val::Float(((high + low + 1.0) / 2.0).trunc()))?;
     let default = scale.dtype();
     finish_qparams(b, c, [scale, zero], default)
+}
+
+/// The distance of two neighbouring integers' values, if each block has values between `least` and `most` and the integers are between
+/// `low` and `high`.
+fn step_size(b: &mut dyn Build, mapping: &str, [least, most]: [&Traced; 2], [low, high]: [f64; 2]) -> OpResult<Traced> {
+    match mapping {
+        "SYMMETRIC" => {
+            let least = b.neg(least)?;
+            let most = b.maximum(&least, most)?;
+            b.div(&most, Val::Float((high - low) / 2.0))
+        }
+        "SYMMETRIC_NO_CLIPPING_ERR" => {
+            let [below, above] = [b.div(least, Val::Float(low))?, b.div(most, Val::Float(high))?];
+            let larger = b.gt(&below, &above)?;
+            b.op(OpId::Where, [(&larger).into(), (&below).into(), (&above).into()])
+        }
+        "ASYMMETRIC" => {
+            let size = b.sub(most, least)?;
+            b.div(&size, Val::Float(high - low))
+        }
+        other => {
+            let title = format!("Unsupported mapping type: {other}");
+            Err(OpError::arg("mapping_type", title))
+        }
+    }
 }
 
 /// The integer that stands for zero, if `least` is the least value of each block.

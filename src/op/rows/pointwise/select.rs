@@ -67,37 +67,8 @@ fn extremum_rows() -> Vec<Op> {
 }
 
 fn clamp_rows() -> Vec<Op> {
-    let (low, high) = (
-        "clamp_min(Tensor self, Tensor min) -> Tensor",
-        "clamp_max(Tensor self, Tensor max) -> Tensor",
-    );
     vec![
-        pointwise_by(
-            "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
-            D::Promote,
-            clamp_expr,
-        )
-        .doc("self clamped to two bounds, of which the upper takes precedence; NaN values and NaN bounds yield NaN")
-        .spelled("aten.@ aten.@.Tensor torch.@ Tensor.@")
-        .spelled("aten.clip.default aten.clip.Tensor torch.clip Tensor.clip")
-        .form(
-            "aten.clamp_min.default aten.clamp_min.Tensor torch.clamp_min Tensor.clamp_min",
-            low,
-        )
-        .form(
-            "aten.clamp_max.default aten.clamp_max.Tensor torch.clamp_max Tensor.clamp_max",
-            high,
-        )
-        .inplace("aten.@_ aten.@_.Tensor torch.@_ Tensor.@_")
-        .inplace("aten.clip_.default aten.clip_.Tensor torch.clip_ Tensor.clip_")
-        .inplace_form(
-            "aten.clamp_min_.default aten.clamp_min_.Tensor torch.clamp_min_ Tensor.clamp_min_",
-            low,
-        )
-        .inplace_form(
-            "aten.clamp_max_.default aten.clamp_max_.Tensor torch.clamp_max_ Tensor.clamp_max_",
-            high,
-        ),
+        clamp_row(),
         pointwise(
             "nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
             D::Promote,
@@ -108,6 +79,39 @@ fn clamp_rows() -> Vec<Op> {
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
+}
+
+fn clamp_row() -> Op {
+    let (low, high) = (
+        "clamp_min(Tensor self, Tensor min) -> Tensor",
+        "clamp_max(Tensor self, Tensor max) -> Tensor",
+    );
+    pointwise_by(
+        "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
+        D::Promote,
+        clamp_expr,
+    )
+    .doc("self clamped to two bounds, of which the upper takes precedence; NaN values and NaN bounds yield NaN")
+    .spelled("aten.@ aten.@.Tensor torch.@ Tensor.@")
+    .spelled("aten.clip.default aten.clip.Tensor torch.clip Tensor.clip")
+    .form(
+        "aten.clamp_min.default aten.clamp_min.Tensor torch.clamp_min Tensor.clamp_min",
+        low,
+    )
+    .form(
+        "aten.clamp_max.default aten.clamp_max.Tensor torch.clamp_max Tensor.clamp_max",
+        high,
+    )
+    .inplace("aten.@_ aten.@_.Tensor torch.@_ Tensor.@_")
+    .inplace("aten.clip_.default aten.clip_.Tensor torch.clip_ Tensor.clip_")
+    .inplace_form(
+        "aten.clamp_min_.default aten.clamp_min_.Tensor torch.clamp_min_ Tensor.clamp_min_",
+        low,
+    )
+    .inplace_form(
+        "aten.clamp_max_.default aten.clamp_max_.Tensor torch.clamp_max_ Tensor.clamp_max_",
+        high,
+    )
 }
 
 fn clamp_expr(c: &Call<TensorType>) -> OpResult<&'static str> {

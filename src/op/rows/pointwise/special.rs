@@ -213,7 +213,7 @@ fn mapped(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, f: impl Fn(f64, 
     let wide = |t: Tensor| t.to(dtype).to(DType::F64);
     let operands: Vec<Tensor> = c.args.iter().filter_map(operand_tensor).map(wide).collect();
     let mut values = vec![0.0; shape.iter().product()];
-    let at = |k: usize, i: usize| {
+    let term = |k: usize, i: usize| {
         let Some(t) = operands.get(k) else { return 0.0 };
         let v = t.as_slice::<f64>();
         match v.len() == shape.iter().product::<usize>() {
@@ -225,7 +225,7 @@ fn mapped(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, f: impl Fn(f64, 
     let len = units_per_part(values.len(), 1024, pool);
     pool.run_parts(&mut values, len, |part, values| {
         for (i, v) in (part * len..).zip(values) {
-            *v = f(at(0, i), at(1, i));
+            *v = f(term(0, i), term(1, i));
         }
     });
     out.fill_from(&Tensor::from_slice(&shape, &values).to(dtype));

@@ -8,7 +8,7 @@ use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
-use crate::types::{DType, TensorType, Type, Val};
+use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The pools for 1, 2 and 3 dims that return the maxima and their indices.
 const MAX_WITH_INDICES: [OpId; 3] = [
@@ -133,6 +133,24 @@ fn avg_row<const N: usize>() -> Op {
         "AvgPool{N}d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True{params}) = \
          avg_pool{N}d(input, kernel_size, stride, padding, ceil_mode, count_include_pad{args})"
     ))
+}
+
+/// The size that an adaptive pooling requests for spatial dim `d` of `n`, whose operand has this size.
+fn adaptive_size(c: &Call<TensorType>, n: usize, d: usize, size: &Dim) -> OpResult<Dim> {
+    let requested = match c.get("output_size") {
+        Val::List(v) | Val::Tuple(v) if v.len() == n => &v[d],
+        Val::List(v) | Val::Tuple(v) if v.len() == 1 => &v[0],
+        Val::List(_) | Val::Tuple(_) => {
+            return Err(OpError::shape(format!("{}: output_size must be {n}", c.op.name)));
+        }
+        v => v,
+    };
+    match requested {
+        // `None` keeps the operand's size.
+        Val::None => Ok(size.clone()),
+        Val::Int(d) => Ok(d.clone()),
+        _ => Err(OpError::arg("output_size", "the sizes must be ints or None")),
+    }
 }
 
 fn adaptive_avg_row<const N: usize>() -> Op {

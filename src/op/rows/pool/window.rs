@@ -173,20 +173,7 @@ impl Pool {
         let lead = x.len() - n;
         let mut out = x[..lead].to_vec();
         for (d, size) in x[lead..].iter().enumerate() {
-            let requested = match c.get("output_size") {
-                Val::List(v) | Val::Tuple(v) if v.len() == n => &v[d],
-                Val::List(v) | Val::Tuple(v) if v.len() == 1 => &v[0],
-                Val::List(_) | Val::Tuple(_) => {
-                    return Err(OpError::shape(format!("{}: output_size must be {n}", c.op.name)));
-                }
-                v => v,
-            };
-            out.push(match requested {
-                // `None` keeps the operand's size.
-                Val::None => size.clone(),
-                Val::Int(d) => d.clone(),
-                _ => return Err(OpError::arg("output_size", "the sizes must be ints or None")),
-            });
+            out.push(super::adaptive_size(c, n, d, size)?);
         }
         if out.iter().any(|d| d.as_const().is_some_and(|d| d < 0)) {
             return Err(OpError::shape(format!(

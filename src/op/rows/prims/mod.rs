@@ -99,8 +99,8 @@ fn creation_rows() -> Vec<Op> {
         .spelled("prims.empty_permuted.default"),
         Op::composite(text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
             |b, c| {
-                let of = ["mean", "std", "shape", "dtype"].map(|name| c.get(name).clone());
-                b.call(OpId::NormalSized, of.to_vec())
+                let options = ["mean", "std", "shape", "dtype"].map(|name| c.get(name).clone());
+                b.call(OpId::NormalSized, options.to_vec())
             },
         )
         .doc("random numbers of a normal distribution")

@@ -235,8 +235,11 @@ fn value_index_rows() -> Vec<Op> {
                     None => ints_val(&[]),
                 };
                 let x = c.leaf("self")?;
-                let mut one = |op: OpId| b.op(op, [x.into(), dims.clone(), c.get("keepdim").clone()]);
-                Ok(Val::Tuple(vec![one(OpId::Amin)?.into(), one(OpId::Amax)?.into()]))
+                let mut reduced = |op: OpId| b.op(op, [x.into(), dims.clone(), c.get("keepdim").clone()]);
+                Ok(Val::Tuple(vec![
+                    reduced(OpId::Amin)?.into(),
+                    reduced(OpId::Amax)?.into(),
+                ]))
             },
         )
         .doc("the minimum and the maximum")

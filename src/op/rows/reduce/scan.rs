@@ -140,37 +140,27 @@ fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<(
         return Err(OpError::arg("self", "a median has a value"));
     };
     let (size, number) = (t.dtype().size(), lines.outer * lines.inner);
-    let mut unused = vec![];
-    let indices = match indices {
-        [i] => i.as_mut_slice::<i64>(),
-        _ => {
-            unused.resize(number, 0);
-            &mut unused[..]
-        }
-    };
     if number == 0 {
         return Ok(());
     }
+    let mut unused = vec![0; if indices.is_empty() { number } else { 0 }];
+    let indices = match indices {
+        [i] => i.as_mut_slice::<i64>(),
+        _ => &mut unused[..],
+    };
     let count = units_per_part(number, 8 * lines.len * size, pool);
     let mut parts: Vec<_> = values
         .bytes_mut()
         .chunks_mut(count * size)
         .zip(indices.chunks_mut(count))
         .collect();
-    let order = (false, &wanted);
-    for_each_ordered_line(
-        t,
-        &lines,
-        order,
-        (&mut parts, count),
-        pool,
-        |(values, indices), at, line, order| {
-            let (o, i) = (line / lines.inner, line % lines.inner);
-            let place = order.first().map(|&k| (o * lines.len + k) * lines.inner + i);
-            place.map_or(nothing, |p| t.get(p)).write(values, at);
-            indices[at] = order.first().map_or(0, |&k| k as i64);
-        },
-    );
+    let write = |(values, indices): &mut (&mut [u8], &mut [i64]), n: usize, line: usize, order: &[usize]| {
+        let (o, i) = (line / lines.inner, line % lines.inner);
+        let place = order.first().map(|&k| (o * lines.len + k) * lines.inner + i);
+        place.map_or(nothing, |p| t.get(p)).write(values, n);
+        indices[n] = order.first().map_or(0, |&k| k as i64);
+    };
+    for_each_ordered_line(t, &lines, (false, &wanted), (&mut parts, count), pool, write);
     Ok(())
 }
 

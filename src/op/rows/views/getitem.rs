@@ -220,13 +220,10 @@ fn apply_basic_index(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpRes
                 slice_item(b, &mut p, dim, s)?;
                 (dim, source_dim) = (dim + 1, source_dim + 1);
             }
-            Val::None => {
+            Val::None | Val::Bool(_) => {
+                let is_empty = matches!(item, Val::Bool(false));
                 p.push_view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
-                dim += 1;
-            }
-            Val::Bool(on) => {
-                p.push_view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
-                if !on {
+                if is_empty {
                     p.push_view(b, OpId::Slice, vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
                 }
                 dim += 1;

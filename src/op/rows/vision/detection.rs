@@ -187,14 +187,13 @@ fn deform_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let ty = deform_type(&c.types())?;
-    let p = deform_params(c)?;
+    let (ty, p) = (deform_type(&c.types())?, deform_params(c)?);
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
     let (x, weight, offset) = (c.leaf("input")?, c.leaf("weight")?, c.leaf("offset")?);
     let (mask, bias, masked) = (c.leaf("mask")?, c.leaf("bias")?, c.bool("use_mask")?);
-    if bias.numel() != shape[1] || offset.shape()[0] != shape[0] || (masked && mask.numel() * 2 != offset.numel()) {
-        let title = "deform_conv2d(): the shapes of bias, offset and mask do not match";
-        return Err(OpError::shape(title));
+    let same_mask = !masked || mask.numel() * 2 == offset.numel();
+    if !same_mask || bias.numel() != shape[1] || offset.shape()[0] != shape[0] {
+        return Err(mismatched_operands());
     }
     let (channels, h, w) = (x.shape()[1], x.shape()[2], x.shape()[3]);
     let (per_group, kh, kw) = (weight.shape()[1], weight.shape()[2], weight.shape()[3]);
@@ -220,13 +219,16 @@ fn deform_conv2d<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             column[ch * taps + tap] = weight * sample_bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
         }
         for o in 0..shape[1] {
-            let from = o / out_per_group * per_group * taps;
-            let row = &ws[o * per_group * taps..][..per_group * taps];
-            let pairs = row.iter().zip(&column[from..]);
+            let (from, len) = (o / out_per_group * per_group * taps, per_group * taps);
+            let pairs = ws[o * len..][..len].iter().zip(&column[from..]);
             values[(n * shape[1] + o) * oh * ow + position] = pairs.fold(bs[o], |sum, (&a, &b)| sum + a * b);
         }
     }
     Ok(Val::Leaf(out))
+}
+
+fn mismatched_operands() -> OpError {
+    OpError::shape("deform_conv2d(): the shapes of bias, offset and mask do not match")
 }
 
 /// A bilinear sample of a plane, which is zero outside its bounds.

@@ -197,8 +197,8 @@ impl<T: Real> Axis<T> {
             false => (one - (x - at), x - at),
         };
         // Where points are computed one by one, what is outside does not count, even with a weight that is NaN.
-        let of = |i: i32, w: T| (inside(i), if self.by_point & (inside(i) < 0) { zero } else { w });
-        [of(i, low), of(next, high)]
+        let tap = |i: i32, w: T| (inside(i), if self.by_point & (inside(i) < 0) { zero } else { w });
+        [tap(i, low), tap(next, high)]
     }
 }
 

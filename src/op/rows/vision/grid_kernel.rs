@@ -45,10 +45,10 @@ impl<T: Real> Taps<T> {
     fn fill_cubic(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
         for j in 0..n {
             let x = coordinates(j);
-            let at = x.floor();
-            let w = cubic_weights(x - at);
+            let below = x.floor();
+            let w = cubic_weights(x - below);
             for (k, w) in w.into_iter().enumerate() {
-                self.places[k][j] = axis.place(axis.pad(at + T::of(k as f64 - 1.0)));
+                self.places[k][j] = axis.place(axis.pad(below + T::of(k as f64 - 1.0)));
                 self.weights[k][j] = w;
             }
         }
@@ -239,14 +239,8 @@ fn sample_half<T: Real>(
     Ok(())
 }
 
-fn sample<T: Real>(
-    c: &Call<Tensor>,
-    image: &[T],
-    grid: &[T],
-    shape: &[usize],
-    out: &mut [T],
-    pool: &Pool,
-) -> OpResult<()> {
+/// The sampler of a call whose result has this shape.
+fn sampler_of_call<T: Real>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<Sampler<T>> {
     let padding = match c.int("padding_mode")? {
         1 => Padding::Border,
         2 => Padding::Reflection,
@@ -261,7 +255,7 @@ fn sample<T: Real>(
             "grid_sampler(): an image of {size:?} elements is too large"
         )));
     }
-    let sampler = Sampler {
+    Ok(Sampler {
         axes: size.map(|n| Axis::new(n, padding, align, dims == 3)),
         dims,
         how: match c.int("interpolation_mode")? {
@@ -271,7 +265,18 @@ fn sample<T: Real>(
         },
         channels: shape[1],
         points: shape[2..].iter().product(),
-    };
+    })
+}
+
+fn sample<T: Real>(
+    c: &Call<Tensor>,
+    image: &[T],
+    grid: &[T],
+    shape: &[usize],
+    out: &mut [T],
+    pool: &Pool,
+) -> OpResult<()> {
+    let sampler = sampler_of_call(c, shape)?;
     if out.is_empty() {
         return Ok(());
     }

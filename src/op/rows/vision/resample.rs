@@ -104,6 +104,25 @@ fn scale_size(n: &Dim, s: f64) -> Dim {
     n.scale_by(s)
 }
 
+/// The spatial sizes of the result: those that the call gives, or the operand's times its factors.
+fn requested_sizes(c: &Call<TensorType>, x: &[Dim]) -> OpResult<Vec<Dim>> {
+    let n = x.len();
+    if c.is_none("output_size") || c.get("output_size").items().is_some_and(<[_]>::is_empty) {
+        let title = "Must specify exactly one of output_size and scale_factors";
+        let scaled = x.iter().zip(scale_factors(c, n)?).map(|(d, s)| match s {
+            Some(s) => Ok(scale_size(d, s)),
+            None => Err(OpError::arg("output_size", title)),
+        });
+        return scaled.collect();
+    }
+    let size = c.dims("output_size")?;
+    if size.len() != n {
+        let title = format!("It is expected output_size equals to {n}, but got size {}", size.len());
+        return Err(OpError::shape(title));
+    }
+    Ok(size)
+}
+
 fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     let (n, _) = dims_and_mode(c.op.name);
     let (_, x) = c.shaped("self")?;
@@ -114,27 +133,7 @@ fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
             x.len()
         )));
     }
-    let mut out = x[..2].to_vec();
-    if c.is_none("output_size") || c.get("output_size").items().is_some_and(<[_]>::is_empty) {
-        for (d, s) in x[2..].iter().zip(scale_factors(c, n)?) {
-            let s = s.ok_or_else(|| {
-                OpError::arg(
-                    "output_size",
-                    "Must specify exactly one of output_size and scale_factors",
-                )
-            })?;
-            out.push(scale_size(d, s));
-        }
-    } else {
-        let size = c.dims("output_size")?;
-        if size.len() != n {
-            return Err(OpError::shape(format!(
-                "It is expected output_size equals to {n}, but got size {}",
-                size.len()
-            )));
-        }
-        out.extend(size);
-    }
+    let out = [&x[..2], &requested_sizes(c, &x[2..])?].concat();
     let bad = |d: &Dim| d.as_const().is_some_and(|d| d <= 0);
     if x[1..].iter().any(bad) || out[2..].iter().any(bad) {
         return Err(OpError::shape(format!(
@@ -192,7 +191,7 @@ fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Optio
     let r = |x| round_to(single, x);
     let step = source_step(n, out, align, scale, single);
     let last = n - 1;
-    let one = |i: usize| -> Taps {
+    let taps_of = |i: usize| -> Taps {
         let source = if align {
             r(step * i as f64)
         } else {
@@ -206,21 +205,21 @@ fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Optio
                     return smallvec![(i, 1.0)];
                 }
                 let s = source.max(0.0);
-                let at = (s.floor() as usize).min(last);
-                let t = r(s - at as f64).clamp(0.0, 1.0);
-                smallvec![(at, r(1.0 - t)), ((at + 1).min(last), t)]
+                let place = (s.floor() as usize).min(last);
+                let t = r(s - place as f64).clamp(0.0, 1.0);
+                smallvec![(place, r(1.0 - t)), ((place + 1).min(last), t)]
             }
             ResampleMode::Cubic => {
-                let at = source.floor();
-                let w = cubic_weights(r(source - at), -0.75);
+                let below = source.floor();
+                let w = cubic_weights(r(source - below), -0.75);
                 (0..4)
-                    .map(|k| ((at as i64 - 1 + k as i64).clamp(0, last as i64) as usize, r(w[k])))
+                    .map(|k| ((below as i64 - 1 + k as i64).clamp(0, last as i64) as usize, r(w[k])))
                     .collect()
             }
             ResampleMode::LinearSmooth | ResampleMode::CubicSmooth => smooth_taps(mode, n, step, i),
         }
     };
-    (0..out).map(one).collect()
+    (0..out).map(taps_of).collect()
 }
 
 /// The filter stretched by the step and normalised (torch's antialiasing, which is that of Pillow).

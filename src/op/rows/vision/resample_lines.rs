@@ -76,8 +76,8 @@ impl<T: Weight> LineTaps<T> {
         let count = taps[0].len();
         let narrow = taps.iter().flatten().all(|t| i32::try_from(t.0).is_ok());
         if !narrow || !matches!(count, 1 | 2 | 4) || taps.iter().any(|t| t.len() != count) {
-            let of = |t: &Taps| t.iter().map(|&(i, w)| (i, T::of(w))).collect();
-            return LineTaps::Uneven(taps.iter().map(of).collect());
+            let converted = |t: &Taps| t.iter().map(|&(i, w)| (i, T::of(w))).collect();
+            return LineTaps::Uneven(taps.iter().map(converted).collect());
         }
         let places = |k: usize| taps.iter().map(|t| t[k].0 as i32).collect();
         let weights = |k: usize| taps.iter().map(|t| T::of(t[k].1)).collect();
@@ -145,12 +145,12 @@ type OuterTaps<T> = [Vec<(SmallVec<[(usize, T); 4]>, bool)>; 2];
 /// Resamples planes of `size` by weighted sums along each dim, innermost dim first.
 pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps>], out: &mut [T], pool: &Pool) {
     let columns = LineTaps::<T>::new(&along[2]);
-    let of = |t: &Taps| {
+    let converted = |t: &Taps| {
         let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::of(w))).collect();
         let copies = matches!(taps[..], [(_, w)] if w == T::of(1.0));
         (taps, copies)
     };
-    let outer: OuterTaps<T> = [0, 1].map(|d| along[d].iter().map(of).collect());
+    let outer: OuterTaps<T> = [0, 1].map(|d| along[d].iter().map(converted).collect());
     let (plane, n) = (
         size.iter().product::<usize>(),
         along.iter().map(Vec::len).product::<usize>(),

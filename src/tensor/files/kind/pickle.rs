@@ -64,20 +64,20 @@ fn is_tensor(class: &str) -> bool {
 
 /// The classes and functions that a pickle names, in order.
 fn find_classes(head: &[u8]) -> impl Iterator<Item = String> {
-    let mut at = 0;
+    let mut offset = 0;
     std::iter::from_fn(move || {
-        while at < head.len() {
-            at += 1;
-            match head[at - 1] {
+        while offset < head.len() {
+            offset += 1;
+            match head[offset - 1] {
                 op::GLOBAL => {
-                    let Some(class) = parse_global(&head[at..]) else {
+                    let Some(class) = parse_global(&head[offset..]) else {
                         continue;
                     };
                     // Skip the two lines.
-                    at += class.len() + 2;
+                    offset += class.len() + 2;
                     return Some(class);
                 }
-                op::STACK_GLOBAL => match stack_global(&head[..at - 1]) {
+                op::STACK_GLOBAL => match stack_global(&head[..offset - 1]) {
                     Some(class) => return Some(class),
                     None => continue,
                 },
@@ -107,9 +107,9 @@ fn stack_global(before: &[u8]) -> Option<String> {
 fn last_string(before: &[u8]) -> Option<(&str, &[u8])> {
     let before = before.strip_suffix(&[op::MEMOIZE]).unwrap_or(before);
     (2..before.len().min(256)).find_map(|back| {
-        let at = before.len() - back;
-        let is = before[at] == op::SHORT_BINUNICODE && usize::from(before[at + 1]) == back - 2;
-        Some((dotted_name(&before[at + 2..])?, &before[..at])).filter(|_| is)
+        let offset = before.len() - back;
+        let is = before[offset] == op::SHORT_BINUNICODE && usize::from(before[offset + 1]) == back - 2;
+        Some((dotted_name(&before[offset + 2..])?, &before[..offset])).filter(|_| is)
     })
 }
 

@@ -60,10 +60,14 @@ pub(super) fn model_kind(head: &[u8]) -> Option<FileKind> {
 /// bytes are not a message.
 fn read_fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
     let mut out = vec![];
-    let mut at = 0;
-    while at < head.len() {
-        let Some(key) = read_varint(head, &mut at) else { break };
-        let Some(value) = read_varint(head, &mut at) else { break };
+    let mut offset = 0;
+    while offset < head.len() {
+        let Some(key) = read_varint(head, &mut offset) else {
+            break;
+        };
+        let Some(value) = read_varint(head, &mut offset) else {
+            break;
+        };
         let wire = match key & 7 {
             0 => Wire::Varint,
             2 => Wire::Bytes,
@@ -74,7 +78,7 @@ fn read_fields(head: &[u8]) -> Vec<(u64, Wire, u64)> {
         }
         out.push((key >> 3, wire, value));
         if wire == Wire::Bytes {
-            at = usize::try_from(value).map_or(usize::MAX, |n| at.saturating_add(n));
+            offset = usize::try_from(value).map_or(usize::MAX, |n| offset.saturating_add(n));
         }
     }
     out

@@ -131,17 +131,12 @@ fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(Tensor::from_slice(&[bins], &counts).to(x.dtype())))
 }
 
-/// The number of elements in each bin.
-fn count_bins<T>(
+/// The bounds of the bins: those of the elements if the call's are equal.
+fn histogram_range<T: Copy>(
     v: &[T],
     (mut low, mut high): (f64, f64),
-    bins: usize,
     wide: impl Fn(T) -> f64 + Copy,
-    narrow: impl Fn(f64) -> T,
-) -> OpResult<Vec<f64>>
-where
-    T: Copy + PartialOrd + Sub<Output = T> + Mul<Output = T> + Div<Output = T>,
-{
+) -> OpResult<(f64, f64)> {
     if low == high && !v.is_empty() {
         low = v.iter().map(|&x| wide(x)).fold(f64::INFINITY, f64::min);
         high = v.iter().map(|&x| wide(x)).fold(f64::NEG_INFINITY, f64::max);
@@ -157,6 +152,21 @@ where
     if low > high {
         return Err(OpError::value("torch.histc: max must be larger than min"));
     }
+    Ok((low, high))
+}
+
+/// The number of elements in each bin.
+fn count_bins<T>(
+    v: &[T],
+    bounds: (f64, f64),
+    bins: usize,
+    wide: impl Fn(T) -> f64 + Copy,
+    narrow: impl Fn(f64) -> T,
+) -> OpResult<Vec<f64>>
+where
+    T: Copy + PartialOrd + Sub<Output = T> + Mul<Output = T> + Div<Output = T>,
+{
+    let (low, high) = histogram_range(v, bounds, wide)?;
     let (low, high, number) = (narrow(low), narrow(high), narrow(bins as f64));
     let width = high - low;
     // Bin `bins` is for what is outside. Several counts per bin, because equal neighbours would wait for each other.
@@ -166,9 +176,9 @@ where
     for v in v.chunks(places.len()) {
         with_wide_vectors(|| {
             for (p, &x) in places.iter_mut().zip(v) {
-                let at = wide((x - low) * number / width) as usize;
+                let nearest = wide((x - low) * number / width) as usize;
                 *p = if (x >= low) & (x <= high) {
-                    at.min(bins - 1)
+                    nearest.min(bins - 1)
                 } else {
                     bins
                 };

@@ -35,18 +35,11 @@ pub(super) fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
     sizes.unify_dims(m, &b[lead_b.len()], title)?;
     let lead = sizes.broadcast(&a[..a.len() - 2], lead_b)?;
     let x = [&lead[..], std::slice::from_ref(n), columns].concat();
-    let empty = || vec![Dim::Const(0)];
-    // Residuals are returned only for matrices of full rank with more rows than columns.
-    let overdetermined = m.sub(n).as_const().is_some_and(|d| d > 0);
-    let residuals = match driver {
-        "gels" if overdetermined => [&lead[..], columns].concat(),
-        "gelsd" | "gelss" if overdetermined => vec![Dim::Unknown; lead.len() + columns.len()],
-        _ => empty(),
-    };
-    let ranks = if driver == "gels" { empty() } else { lead.clone() };
+    let residuals = residual_shape(driver, [m, n], &lead, columns);
+    let ranks = if driver == "gels" { empty_shape() } else { lead.clone() };
     let values = match driver {
         "gelsd" | "gelss" => [&lead[..], &with_least(a)?[a.len() - 2..]].concat(),
-        _ => empty(),
+        _ => empty_shape(),
     };
     let tensor = |d: DType, s: Vec<Dim>| Val::Leaf(TensorType::new(d, s));
     Ok(Val::Tuple(vec![
@@ -55,6 +48,21 @@ pub(super) fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
         tensor(DType::I64, ranks),
         tensor(d, values),
     ]))
+}
+
+/// The shape of a result that a driver does not compute.
+fn empty_shape() -> Vec<Dim> {
+    vec![Dim::Const(0)]
+}
+
+/// The shape of the residuals. They are returned only for matrices of full rank with more rows than columns.
+fn residual_shape(driver: &str, [m, n]: [&Dim; 2], lead: &[Dim], columns: &[Dim]) -> Vec<Dim> {
+    let overdetermined = m.sub(n).as_const().is_some_and(|d| d > 0);
+    match driver {
+        "gels" if overdetermined => [lead, columns].concat(),
+        "gelsd" | "gelss" if overdetermined => vec![Dim::Unknown; lead.len() + columns.len()],
+        _ => empty_shape(),
+    }
 }
 
 fn driver_name<T>(c: &Call<T>) -> OpResult<&str> {

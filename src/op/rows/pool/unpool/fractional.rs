@@ -152,6 +152,20 @@ fn window_starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DTyp
         .collect()
 }
 
+/// The greatest value of a window of a plane, and its place. The last NaN is greater than any number.
+fn window_maximum(value: impl Fn(usize) -> f64, plane: &[usize], begin: &[usize], kernel: &[usize]) -> (f64, usize) {
+    let mut best = (f64::NEG_INFINITY, 0);
+    for k in 0..kernel.iter().product() {
+        let offset = unravel_index(k, kernel);
+        let place = (0..plane.len()).fold(0, |p, d| p * plane[d] + begin[d] + offset[d]);
+        let v = value(place);
+        if k == 0 || v > best.0 || v.is_nan() {
+            best = (v, place);
+        }
+    }
+    best
+}
+
 fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     let (x, samples) = (c.leaf("self")?, c.leaf("random_samples")?);
     let ty = fractional_type(&c.types(), n)?;
@@ -175,22 +189,12 @@ fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
             .map(|d| window_starts(sample(d), from[d], to[d], kernel[d], x.dtype()))
             .collect();
         for o in 0..count {
-            let begin = unravel_index(o, to)
-                .into_iter()
-                .enumerate()
-                .map(|(d, i)| windows[d][i])
-                .collect::<Vec<_>>();
-            let mut best = (f64::NEG_INFINITY, 0);
-            for k in 0..kernel.iter().product() {
-                let offset = unravel_index(k, &kernel);
-                let place = (0..n).fold(0, |p, d| p * from[d] + begin[d] + offset[d]);
-                let v = x.get(plane * size + place).to_f64();
-                if k == 0 || v > best.0 || v.is_nan() {
-                    best = (v, place);
-                }
-            }
-            out.set(plane * count + o, Scalar::F64(best.0));
-            indices.set(plane * count + o, Scalar::Int(DType::I64, best.1 as i64));
+            let numbered = unravel_index(o, to).into_iter().enumerate();
+            let begin: Vec<usize> = numbered.map(|(d, i)| windows[d][i]).collect();
+            let value = |place: usize| x.get(plane * size + place).to_f64();
+            let (greatest, place) = window_maximum(value, from, &begin, &kernel);
+            out.set(plane * count + o, Scalar::F64(greatest));
+            indices.set(plane * count + o, Scalar::Int(DType::I64, place as i64));
         }
     }
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(indices)]))
