@@ -44,6 +44,7 @@ impl Executable {
                     kernels: &self.kernels,
                     kernel: t.kernel,
                     args: &self.args,
+                    repeats: &t.repeats,
                 });
                 self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
