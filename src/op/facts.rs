@@ -31,6 +31,9 @@ pub struct Facts {
     /// For a routine whose result's size may depend on values: the same for calls whose sizes are known, which writes to the caller's
     /// memory.
     pub fill: Option<FillFn>,
+    /// The routine first copies its first operand to its result, then changes elements of the result, and reads only its other
+    /// operands. Given the same memory for the operand and the result, it does not copy.
+    pub updates: bool,
     /// The parameters whose integers are indices, and their limits. For a parameter `index` or `indices` of a row with a
     /// parameter `dim`, the limit follows from the schema.
     pub index_limits: &'static [(&'static str, IndexLimit)],
@@ -124,6 +127,12 @@ impl Op {
     /// Declares that the result has memory of its own in torch. Not needed for rows that are not composite.
     pub fn new_memory(mut self) -> Op {
         self.facts.new_memory = true;
+        self
+    }
+
+    /// Declares that the row's routine updates a copy of its first operand.
+    pub fn updates(mut self) -> Op {
+        self.facts.updates = true;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The executable: a program with everything it needs to run.
 
 use super::code;
+use super::in_place;
 use super::input::RunInput;
 use super::plan::{self, Action};
 use super::results::{kept_results, result_leaves, result_memory};
@@ -84,6 +85,8 @@ pub struct Executable {
     cancel: CancelToken,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
+    /// For each result that is allocated for each run, the tensor input whose memory it may have.
+    pub(super) updated_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
     pub(super) tables: Tables,
     /// The address of every buffer during a run.
@@ -139,9 +142,11 @@ impl Executable {
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
         let buffers = program.inputs.iter();
         let state = buffers.filter_map(|i| Some((i.name.clone(), i.state.clone()?)));
+        let tensor_inputs = number_tensor_inputs(&program);
         Ok(Executable {
             kernels,
-            tensor_inputs: number_tensor_inputs(&program),
+            updated_inputs: in_place::updated_inputs(&program, &tensor_inputs),
+            tensor_inputs,
             state: state.collect(),
             values: vec![],
             actions,
