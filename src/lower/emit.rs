@@ -312,7 +312,11 @@ impl ProgramBuilder<'_> {
 fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
     let op: Arc<str> = call.op.name.into();
     if graphs.is_empty() {
-        let call = RoutineCall { op, args: call.args };
+        let call = RoutineCall {
+            op,
+            updates: call.op.facts.updates,
+            args: call.args,
+        };
         return Ok(Step::Routine { call, outs });
     }
     let graphs = graphs.iter().cloned().map(lower_tir).collect::<Result<_, _>>()?;

@@ -108,6 +108,9 @@ pub struct RoutineCall {
     pub op: Arc<str>,
     /// One value per parameter of its schema, in order.
     pub args: Vec<Val<BufferOperand>>,
+    /// Whether the routine copies its first argument to its result, unless they are the same memory, changes elements of the result,
+    /// and reads only its other arguments.
+    pub updates: bool,
 }
 
 /// One step.
