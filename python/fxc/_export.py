@@ -133,7 +133,8 @@ def _archive_size(program: Any) -> int:
     """An estimate of an archive's bytes: its tensors, and some space for the graph."""
     torch = _import_torch()
     values = [*program.state_dict.values(), *program.constants.values()]
-    return sum(t.numel() * t.element_size() for t in values if isinstance(t, torch.Tensor)) + (64 << 20)
+    tensors: int = sum(t.numel() * t.element_size() for t in values if isinstance(t, torch.Tensor))
+    return tensors + (64 << 20)
 
 
 def _read_in_memory(program: Any, options: dict[str, Any]) -> Model:

@@ -219,6 +219,9 @@ def set_num_threads(threads: int) -> None: ...
 def manual_seed(seed: int) -> None:
     """Restarts the stream of random numbers that models draw from, like `torch.manual_seed`."""
 
+def fix(text: str) -> str:
+    """The text of a model or of rules with the safe suggestions of its diagnostics: those whose meaning is certain."""
+
 def format(text: str) -> str:
     """A text of FXIR in the standard format, with its comments."""
 

@@ -65,7 +65,7 @@ mod _fxc {
     #[pymodule_export]
     use crate::show::{check, describe, print_form, stage_text, write_file};
     #[pymodule_export]
-    use crate::tools::{cache_info, clear_cache, format, info, manual_seed, ops};
+    use crate::tools::{cache_info, clear_cache, fix, format, info, manual_seed, ops};
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

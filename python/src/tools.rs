@@ -3,7 +3,7 @@
 use crate::errors;
 use crate::process::detached;
 use fxc::diag::{Code, Diagnostic};
-use fxc::internals::driver::{Cache, CompiledFile, NoCache, describe, load};
+use fxc::internals::driver::{self, Cache, CompiledFile, NoCache, describe, load};
 use fxc::internals::{op, syntax};
 use fxc::source::Sources;
 use pyo3::prelude::*;
@@ -75,6 +75,12 @@ pub(crate) fn format(py: Python<'_>, text: &str) -> PyResult<String> {
         }
     })?;
     formatted.map_err(|findings| errors::raise_findings(py, findings.into_iter().collect(), &sources))
+}
+
+/// A text with the safe suggestions of its diagnostics.
+#[pyfunction]
+pub(crate) fn fix(py: Python<'_>, text: &str) -> PyResult<String> {
+    detached(py, || driver::mend_text("<text>", text, &[]))
 }
 
 /// Restarts the stream of random numbers, like `torch.manual_seed`.

@@ -25,8 +25,8 @@ def test_tokens_are_those_of_transformers(model: fxc.Model, case: dict[str, Any]
     tokens = model.generate(case["prompt_tokens"], max_new_tokens=96, stop=case["stop"])
     assert list(tokens) == case["tokens"]
     assert tokens.prompt_tokens == len(case["prompt_tokens"])
-    # The end token was computed too.
-    assert tokens.decoded_tokens == len(case["tokens"])
+    # The end token is computed too, unless the caches are full before it.
+    assert tokens.decoded_tokens in (len(case["tokens"]) - 1, len(case["tokens"]))
     assert tokens.prefill_seconds > 0 and tokens.decode_seconds > 0
 
 

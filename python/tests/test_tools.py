@@ -86,7 +86,7 @@ def test_code_that_does_not_fit_is_an_error_without_fallback(tmp_path: pathlib.P
 
 def test_passes_are_skipped() -> None:
     text = "graph main { %x : f32[2] = placeholder x  %a = call_function torch.exp(%x)  %b = call_function torch.exp(%x)  output (%a, %b) }"
-    assert len(fxc.loads(text).optimize().graph) < len(fxc.loads(text, skip_passes=list(fxc.passes())).optimize().graph)
+    assert len(fxc.loads(text).optimize().graph) < len(fxc.loads(text, skip_passes=list(fxc.passes()), lazy=True).optimize().graph)
 
 
 def test_unsound_rules_are_refused() -> None:
@@ -115,3 +115,10 @@ def test_the_interpreter_runs_a_call() -> None:
     assert x.tolist() == [0.5, -1]
     with pytest.raises(TypeError, match="arguments"):
         model.interpret()
+
+
+def test_certain_mistakes_are_fixed() -> None:
+    text = "graph main {\n    %x : f32[2] = placeholder x\n    %y = call_function torch.relu(%x)\n    return %y\n}\n"
+    fixed = fxc.fix(text)
+    assert fixed != text and fxc.check(fixed, text=True) == []
+    assert fxc.fix(fixed) == fixed

@@ -57,8 +57,8 @@ fn what_is_kept_of_borrowed_memory_is_a_copy() {
 }
 
 /// Two caches, each with a row written at a position of its own; the second write depends on the first.
-const TWO_CACHES: &str = "buffer first : f32[4] = zeros
-buffer second : f32[4] = zeros
+const TWO_CACHES: &str = "const first : f32[4] = [0, 0, 0, 0]
+const second : f32[4] = [0, 0, 0, 0]
 graph main {
     %x : f32[1] = placeholder x
     %i : i64[1] = placeholder i

@@ -78,11 +78,12 @@ impl Session {
         caches.map(|t| t.shape()[2]).min()
     }
 
-    /// The bytes of packed weights and of buffers that the last call's code reads.
-    pub(super) fn read_bytes(&self) -> Option<usize> {
+    /// The bytes of packed weights that the last call's code reads, and of the first `positions` of the caches among the buffers.
+    pub(super) fn read_bytes(&self, positions: usize) -> Option<usize> {
         let function = &self.worker.as_ref()?.function;
-        let weights = function.packed_bytes()?;
-        Some(weights + function.state().values().map(Tensor::byte_count).sum::<usize>())
+        let caches = function.state().values().filter(|t| t.rank() == 4 && t.numel() > 0);
+        let used = |t: &Tensor| t.byte_count() / t.shape()[2] * positions.min(t.shape()[2]);
+        Some(function.packed_bytes()? + caches.map(used).sum::<usize>())
     }
 
     /// The buffers that calls have changed or [`Session::set_state`] has set, by path.

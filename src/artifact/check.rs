@@ -1,10 +1,10 @@
 //! Checks a program that was read from a file: execution indexes by its numbers without further checks.
 
 use crate::control::ControlCall;
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, BufferRole, Kernel};
 use crate::program::{
-    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, MAX_BETWEEN_BUFFERS, Program, RoutineCall, Step,
-    recurrent_operands,
+    BufferId, BufferOperand, BufferPlace, Contract, KernelTail, MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Program, Repeat,
+    RoutineCall, Step, recurrent_operands,
 };
 use crate::tensor::byte_len;
 use crate::types::{DType, Val};
@@ -134,6 +134,25 @@ fn check_overwrite(p: &Program, call: &RoutineCall, outs: &[BufferId]) -> Checke
 
 /// A kernel with its buffers.
 fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checked<&'a Kernel> {
+    check_kernel_buffers(p, kernel, buffers, &[])
+}
+
+/// The kernel of a tail with its buffers.
+fn check_call_of_tail<'a>(p: &'a Program, tail: &KernelTail) -> Checked<&'a Kernel> {
+    let sized = tail.repeats.iter().flatten().all(|r| r.period > 0 && r.size > 0);
+    let counted = tail.repeats.len() == tail.buffers.len();
+    let few = tail.buffers.len() <= MAX_TAIL_BUFFERS || tail.repeats.iter().all(Option::is_none);
+    ensure!(sized && counted && few, "the buffers of an epilogue repeat wrongly");
+    check_kernel_buffers(p, tail.kernel, &tail.buffers, &tail.repeats)
+}
+
+/// A kernel with its buffers. Those that repeat may be shorter than the kernel's.
+fn check_kernel_buffers<'a>(
+    p: &'a Program,
+    kernel: usize,
+    buffers: &[BufferId],
+    repeats: &[Option<Repeat>],
+) -> Checked<&'a Kernel> {
     let k = p
         .kernels
         .get(kernel)
@@ -143,8 +162,12 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
         "the buffers of `{}` do not match its kernel",
         k.name
     );
-    for ((_, param), b) in k.params().zip(buffers) {
-        let needed = byte_len(param.dtype, &param.shape);
+    for (i, ((_, param), b)) in k.params().zip(buffers).enumerate() {
+        let needed = match repeats.get(i).copied().flatten() {
+            Some(r) if r.size == param.dtype.size() && param.role == BufferRole::In => r.period.checked_mul(r.size),
+            Some(_) => None,
+            None => byte_len(param.dtype, &param.shape),
+        };
         let have = bytes(p, *b)?;
         ensure!(
             needed.is_some_and(|w| w <= have),
@@ -157,7 +180,7 @@ fn check_call<'a>(p: &'a Program, kernel: usize, buffers: &[BufferId]) -> Checke
 
 /// Checks a kernel that runs on pieces of a result: it must be flat and use no scratch memory.
 fn check_tail(p: &Program, tail: &KernelTail) -> Checked {
-    let k = check_call(p, tail.kernel, &tail.buffers)?;
+    let k = check_call_of_tail(p, tail)?;
     ensure!(
         k.scratch_layout().1 == 0,
         "the epilogue `{}` uses scratch memory",

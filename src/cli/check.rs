@@ -4,11 +4,10 @@ use super::inputs::{InputArgs, is_input};
 use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
 use crate::diag::words::{clip_text, count};
-use crate::diag::{Code, Diagnostic, Diagnostics, fix};
-use crate::driver::{Session, diff, files};
+use crate::diag::{Code, Diagnostic};
+use crate::driver::{diff, files, mend_text};
 use crate::graph::{GraphModule, Node, NodeId, Opcode};
 use crate::infer::untyped::{self, OpenPart};
-use crate::source::FileId;
 use crate::types::Val;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -144,9 +143,6 @@ fn without_values(m: &GraphModule) -> Option<String> {
     Some(format!("`{first}`{others}: {help}"))
 }
 
-/// The maximal number of rounds of suggestions: some suggestions only appear after others have been applied.
-const ROUNDS: usize = 20;
-
 /// Applies the safe suggestions for a text. With `only_show`, prints them as a diff instead of writing.
 fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     if files::is_stream(path) {
@@ -171,39 +167,4 @@ fn mend_file(app: &mut App, path: &str, only_show: bool) -> Outcome {
     files::write(Path::new(path), mended.as_bytes())?;
     app.show_progress(&format!("{path}: mended"));
     Ok(())
-}
-
-/// Applies the safe suggestions for the text, then those for the result, and so on. Drops a round that adds more errors
-/// than it fixes.
-fn mend_text(path: &str, text: &str, allowed: &[PathBuf]) -> String {
-    let mut text = text.to_string();
-    let mut findings = find_problems(path, &text, allowed);
-    for _ in 0..ROUNDS {
-        let Some(next) = fix::apply_safe(&text, FileId(0), findings.iter()) else {
-            break;
-        };
-        let then = find_problems(path, &next, allowed);
-        if count_errors(&then) > count_errors(&findings) {
-            break;
-        }
-        (text, findings) = (next, then);
-    }
-    text
-}
-
-fn count_errors(findings: &Diagnostics) -> usize {
-    findings.iter().filter(|d| d.is_error()).count()
-}
-
-/// The findings for a text. It is the first file of its session, which the spans of suggestions refer to.
-fn find_problems(path: &str, text: &str, allowed: &[PathBuf]) -> Diagnostics {
-    let mut session = Session::new();
-    session.allowed = allowed.to_vec();
-    let directory = Path::new(path).parent().map(Path::to_path_buf);
-    if let Ok(mut model) = session.load_text_in(path, text, directory) {
-        // The findings are in the session's list.
-        let _ = model.tree.as_ref().map(|tree| session.check_rules(tree).is_ok());
-        let _ = session.check(&mut model.module, &[]);
-    }
-    session.diagnostics
 }

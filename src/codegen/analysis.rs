@@ -1,5 +1,6 @@
 //! Facts about loop bodies that decide how loops are lowered.
 
+use super::formulas;
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
 use crate::math::functions::{LANE_OPS, LaneOp};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -98,13 +99,14 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
     r
 }
 
-/// Whether an f32 function is computed in place, by a polynomial.
-pub(super) fn has_polynomial(op: Unary) -> bool {
+/// Whether an f32 function of one number is computed in place.
+pub(super) fn is_inline_unary(op: Unary) -> bool {
     use Unary::*;
-    matches!(
+    let polynomial = matches!(
         op,
         Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tanh | Erf | Sigmoid
-    )
+    );
+    polynomial || formulas::has_unary(op)
 }
 
 /// Whether an instruction becomes a call of a vector function.
@@ -114,7 +116,11 @@ fn calls_function(i: &Inst, k: &Kernel) -> bool {
         Inst::Op(ScalarOp::Binary(op, x, _)) => (LaneOp::Binary(*op), *x),
         _ => return false,
     };
-    let inline = k.dtype(x) == DType::F32 && matches!(op, LaneOp::Unary(op) if has_polynomial(op));
+    let inline = match op {
+        LaneOp::Unary(op) => is_inline_unary(op),
+        LaneOp::Binary(op) => formulas::has_binary(op),
+    };
+    let inline = inline && k.dtype(x) == DType::F32;
     k.dtype(x).is_float() && !inline && LANE_OPS.contains(&op)
 }
 

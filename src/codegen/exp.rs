@@ -16,7 +16,7 @@ use cranelift_codegen::ir::condcodes::FloatCC;
 use std::f32::consts::{LN_2, LOG2_E};
 
 /// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm) with error 3e-9.
-const EXP: [f32; 7] = [
+pub(super) const EXP: [f32; 7] = [
     1.381455920636654e-3,
     8.368735201656818e-3,
     4.166838899254799e-2,
@@ -37,7 +37,7 @@ const EXP_SHARE: [f32; 6] = [
 ];
 
 /// `2^r` for `|r| <= 1/2`: a minimax fit with error 2e-9.
-const EXP2: [f32; 7] = [
+pub(super) const EXP2: [f32; 7] = [
     1.5353361959569156e-4,
     1.3398875016719103e-3,
     9.61843691766262e-3,
@@ -79,7 +79,7 @@ impl Emitter<'_> {
 
     /// `p * 2^n` for integers `n`, where `t` is `MAGIC + n`. `normal` asserts that the result is neither denormal nor
     /// infinite.
-    fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
+    pub(super) fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
         if self.has_scale_inst() {
             return self.native(Native::ScaleF32, F, p, n);
         }

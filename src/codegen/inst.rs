@@ -6,8 +6,8 @@ use super::state::{FunctionLowering, LoweredValue};
 use crate::kernel::{self, Fault, IndexBound, Inst};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
+use cranelift_codegen::ir::Value;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl FunctionLowering<'_> {
     /// Whether an operand varies over the group.
@@ -96,11 +96,7 @@ impl FunctionLowering<'_> {
     /// `first + stride * lane`.
     fn lane_index(&mut self, first: Value, stride: i64) -> Lanes {
         let base = self.e.splat(RegisterClass::I64, first);
-        let mut lanes = self.e.lane_indices();
-        if stride != 1 {
-            let s = self.e.int_like(RegisterClass::I64, &lanes, stride);
-            lanes = self.e.map2(&lanes, &s, |e, x, y| e.b.ins().imul(x, y));
-        }
+        let lanes = self.e.lane_indices(stride);
         self.e.iadd(&base, &lanes)
     }
 

@@ -174,13 +174,14 @@ impl Emitter<'_> {
         self.constant_bits(c, bits, x.len())
     }
 
-    /// The lane numbers `0, 1, 2, …` of a group, as I64.
-    pub(super) fn lane_indices(&mut self) -> Lanes {
+    /// The lane numbers of a group times `stride`, as I64.
+    pub(super) fn lane_indices(&mut self, stride: i64) -> Lanes {
         let n = self.value_count(RegisterClass::I64);
         let per = self.width / 8;
         (0..n)
             .map(|k| {
-                let offset = self.table.iota((k * per) as i64);
+                let first = stride.wrapping_mul((k * per) as i64);
+                let offset = self.table.iota(first, stride);
                 self.b.ins().load(I64X2, MEM.with_aligned(), self.table_ptr, offset)
             })
             .collect()

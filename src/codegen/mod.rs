@@ -22,6 +22,7 @@ mod elements;
 mod exp;
 mod folds;
 mod forms;
+mod formulas;
 mod func;
 mod function;
 mod inside;

@@ -126,9 +126,10 @@ impl Emitter<'_> {
             Unary::Tanh => self.tanh_f32(x),
             Unary::Erf => self.erf_f32(x),
             Unary::Sigmoid => self.sigmoid_f32(x),
-            Unary::Sin => self.sin_f32(x, 0, |e, x| e.call_unary(Unary::Sin, RegisterClass::F32, x)),
-            Unary::Cos => self.sin_f32(x, 1, |e, x| e.call_unary(Unary::Cos, RegisterClass::F32, x)),
-            _ => self.call_unary(op, RegisterClass::F32, x),
+            _ => match self.unary_formula(op, x) {
+                Some(y) => y,
+                None => self.call_unary(op, RegisterClass::F32, x),
+            },
         }
     }
 
@@ -187,6 +188,10 @@ impl Emitter<'_> {
             Binary::Fmod if self.fma => self.by_vector(x, y, |e, x, y| e.fmod(c, x, y)),
             Binary::Mod if self.fma => self.by_vector(x, y, |e, x, y| e.float_mod(c, x, y)),
             Binary::FloorDiv if self.fma => self.by_vector(x, y, |e, x, y| e.float_floor_div(c, x, y)),
+            _ if c == RegisterClass::F32 => match self.binary_formula(op, x, y) {
+                Some(r) => r,
+                None => self.call_binary(op, c, x, y),
+            },
             _ => self.call_binary(op, c, x, y),
         }
     }

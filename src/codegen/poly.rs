@@ -1,7 +1,7 @@
 //! f32 functions as polynomials over groups of lanes, within 1 to 2 ULP of the true value. NaN, infinities, zeros and
 //! denormals give torch's values.
 //!
-//! Argument reductions are Cody and Waite's. The coefficients of exp, expm1, sin, cos and tanh are minimax fits made
+//! Argument reductions are Cody and Waite's. The coefficients of exp, expm1 and tanh are minimax fits made
 //! with Lawson's algorithm and rounded to f32 one after the other. Those of log and erf follow N. Juffa's published
 //! approximations.
 
@@ -9,8 +9,8 @@
 #![allow(clippy::excessive_precision)]
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
-use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{BlockArg, InstBuilder};
+use cranelift_codegen::ir::condcodes::FloatCC;
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder};
 use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
 
 pub(super) const F: RegisterClass = RegisterClass::F32;
@@ -18,12 +18,6 @@ pub(super) const I: RegisterClass = RegisterClass::I32;
 
 /// 1.5 * 2^23. Adding it rounds a float to an integer, whose value is then in the low bits.
 pub(super) const MAGIC: f32 = 12582912.0;
-
-/// Above this magnitude, sin and cos reduce their argument in f64 through a call.
-const TRIG_LIMIT: f32 = 48000.0;
-
-/// A fallback for the arguments that the vector code does not handle.
-pub(super) type Helper = fn(&mut Emitter, &Lanes) -> Lanes;
 
 impl Emitter<'_> {
     /// The polynomial with these coefficients, from the highest power down, by Horner's method.
@@ -126,7 +120,7 @@ impl Emitter<'_> {
     }
 
     /// The exponent times 2^23 (in its bit position), and the mantissa m in 2/3..4/3.
-    fn split_exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
+    pub(super) fn split_exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
         let ai = self.bitcast_lanes(I, a);
         let c = self.int_like(I, &ai, 0x3f2a_aaab);
         let e = self.isub(&ai, &c);
@@ -136,7 +130,7 @@ impl Emitter<'_> {
         (e, self.bitcast_lanes(F, &m))
     }
 
-    fn int_to_f32(&mut self, x: &Lanes) -> Lanes {
+    pub(super) fn int_to_f32(&mut self, x: &Lanes) -> Lanes {
         let ty = self.lane_type(F);
         self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x))
     }
@@ -247,79 +241,42 @@ impl Emitter<'_> {
         self.log_specials(x, -1.0, &y)
     }
 
-    /// `sin(x)` (`shift` 0) or `cos(x)` (`shift` 1): 1 to 2 ULP. Arguments beyond `TRIG_LIMIT` go through `helper`.
-    pub(super) fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
-        let t = self.affine_k(x, std::f32::consts::FRAC_2_PI, MAGIC);
-        let n = self.add_k(&t, -MAGIC);
-        // pi / 2 as three parts of 24 bits.
-        let r = self.axpy(&n, -1.570_796_4, x);
-        let r = self.axpy(&n, 4.371_139e-8, &r);
-        let r = self.axpy(&n, 1.715_124_5e-15, &r);
-        let s = self.fmul(&r, &r);
-        let p = self.horner(&s, &[2.832_874e-6, -1.985_308_2e-4, 8.333_379e-3, -0.16666667]);
-        let p = self.fmul(&p, &s);
-        let sin = self.fma(&p, &r, &r);
-        let q = self.horner(&s, &[2.4432553e-5, -1.388731e-3, 4.1666646e-2]);
-        let q = self.fmul(&q, &s);
-        let c = self.affine_k(&s, -0.5, 1.0);
-        let cos = self.fma(&q, &s, &c);
-        let mut k = self.bitcast_lanes(I, &t);
-        if shift != 0 {
-            let one = self.int_like(I, &k, shift);
-            k = self.iadd(&k, &one);
-        }
-        let y = self.choose_quadrant(&k, &sin, &cos);
-        // The reduction would turn -0 into +0.
-        let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
-        let a = self.fabs(F, x);
-        let limit = self.f32_like(x, TRIG_LIMIT);
-        let outside = self.fcmp(FloatCC::GreaterThan, &a, &limit);
-        self.unless_any(&outside, &y, |e| {
-            let exact = helper(e, x);
-            e.choose(&outside, &exact, &y)
-        })
-    }
-
-    /// The sine or cosine in quadrant `k`. Odd quadrants swap the two; the upper two change the sign.
-    fn choose_quadrant(&mut self, k: &Lanes, sin: &Lanes, cos: &Lanes) -> Lanes {
-        let one = self.int_like(I, k, 1);
-        let odd = self.band(k, &one);
-        let one = self.int_like(I, k, 1);
-        let odd = self.icmp(IntCC::Equal, &odd, &one);
-        let y = self.choose(&odd, cos, sin);
-        let two = self.int_like(I, k, 2);
-        let sign = self.band(k, &two);
-        let sign = self.shl(&sign, 30);
-        let yi = self.bitcast_lanes(I, &y);
-        let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
-        self.bitcast_lanes(F, &yi)
-    }
-
-    /// `x == 0 ? x : y`.
-    fn keep_zero(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
-        let zero = self.f32_like(x, 0.0);
-        let c = self.fcmp(FloatCC::Equal, x, &zero);
-        self.choose(&c, x, y)
-    }
-
     /// `y`, or the result of `other`, computed out of line, if the condition holds in any lane of the group.
     pub(super) fn unless_any(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
+        let cold = self.open_cold(c, y);
+        let other = other(self);
+        self.close_cold(cold, &other)
+    }
+
+    /// Begins code out of line that runs if the condition holds in any lane of the group. It replaces the values `y`.
+    pub(super) fn open_cold(&mut self, c: &Lanes, y: &Lanes) -> ColdCode {
         let any = self.any_true(c);
         let (cold, join) = (self.b.create_block(), self.b.create_block());
-        let mut out = vec![];
+        let mut results = vec![];
         for &v in y {
             let ty = self.b.func.dfg.value_type(v);
-            out.push(self.b.append_block_param(join, ty));
+            results.push(self.b.append_block_param(join, ty));
         }
         let args: Vec<BlockArg> = y.iter().map(|&v| v.into()).collect();
         self.b.ins().brif(any, cold, &[], join, &args);
         self.b.seal_block(cold);
         self.b.set_cold_block(cold);
         self.b.switch_to_block(cold);
-        let args: Vec<BlockArg> = other(self).into_iter().map(Into::into).collect();
-        self.b.ins().jump(join, &args);
-        self.b.seal_block(join);
-        self.b.switch_to_block(join);
-        out
+        ColdCode { join, results }
     }
+
+    /// Ends code out of line, whose results are `other`. Returns the values on both paths.
+    pub(super) fn close_cold(&mut self, cold: ColdCode, other: &Lanes) -> Lanes {
+        let args: Vec<BlockArg> = other.iter().map(|&v| v.into()).collect();
+        self.b.ins().jump(cold.join, &args);
+        self.b.seal_block(cold.join);
+        self.b.switch_to_block(cold.join);
+        cold.results
+    }
+}
+
+/// Code out of line that was begun.
+pub(super) struct ColdCode {
+    join: Block,
+    results: Lanes,
 }

@@ -1,7 +1,8 @@
 //! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
-use super::analysis::has_polynomial;
+use super::analysis::is_inline_unary;
+use super::formulas;
 use super::integers::divides_or_shifts;
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -194,8 +195,8 @@ impl WidthSurvey<'_> {
         use DType::{B8, F32, F64, I8, I16, I32, I64, U8};
         let d = |v: Value| self.k.dtype(v);
         match i {
-            Inst::Op(ScalarOp::Const(_)) => true,
-            Inst::Index(_) | Inst::Bounded(..) => false,
+            Inst::Op(ScalarOp::Const(_)) | Inst::Index(_) => true,
+            Inst::Bounded(..) => false,
             Inst::Load(b, index, _) => {
                 let fixed = index.dynamic.iter().all(|x| !self.varying.contains(&x.0));
                 let d = self.k.buffer(*b).dtype;
@@ -211,6 +212,7 @@ impl WidthSurvey<'_> {
             Inst::Op(ScalarOp::Binary(op, x, _)) => {
                 use Binary::*;
                 match d(*x) {
+                    F32 if formulas::has_binary(*op) => true,
                     F32 | F64 => matches!(
                         op,
                         Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv
@@ -265,5 +267,5 @@ fn int_unary(op: Unary) -> bool {
 }
 
 fn float_unary(op: Unary) -> bool {
-    simple_unary(op) || has_polynomial(op)
+    simple_unary(op) || is_inline_unary(op)
 }

@@ -207,6 +207,8 @@ pub(crate) fn run_control<E: From<ControlError>>(
                 if !truth_value(&call(0, inputs.clone())?, "the test of `while_loop`")? {
                     return Ok(Val::Tuple(carried));
                 }
+                // The body may write to values that only it has.
+                carried.clear();
                 carried = result_items(&call(1, inputs)?);
             }
         }
@@ -256,15 +258,19 @@ fn run_scan<E: From<ControlError>>(
     let mut carried = p.carried.clone();
     for i in 0..stack.step_count() {
         let rows = copy_rows(p, i)?;
-        let mut out = result_items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
-        if out.len() < carried.len() {
+        let inputs = [&carried[..], &rows, &p.extra].concat();
+        // The graph may write to values that only it has.
+        carried.clear();
+        let mut out = result_items(&call(0, inputs)?);
+        if out.len() < p.carried.len() {
             return Err(ControlError::new("`scan`'s graph returns fewer values than it carries").into());
         }
-        let stacked = out.split_off(carried.len());
+        let stacked = out.split_off(p.carried.len());
         stack.push(i, &Val::Tuple(stacked))?;
-        if stack.rows > 0 {
-            carried = out;
-        }
+        carried = match stack.rows {
+            0 => p.carried.clone(),
+            _ => out,
+        };
     }
     let stacked = stack.finish()?;
     carried.extend(result_items(&stacked));

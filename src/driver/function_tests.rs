@@ -212,6 +212,46 @@ fn what_has_no_compiled_form_is_interpreted() {
 }
 
 #[test]
+fn loops_update_their_state_and_not_their_inputs() {
+    let text = "graph main {
+            %x : f32[3, 2] = placeholder x
+            %i = call_function torch.zeros([], dtype=torch.int64)
+            %r = call_function torch.ops.higher_order.while_loop(@test, @body, (%i, %x), ())
+            %y = call_function operator.getitem(%r, 1)
+            output (%y, %x)
+        }
+        graph test {
+            %i : i64[] = placeholder i
+            %s : f32[3, 2] = placeholder s
+            %t = call_function torch.lt(%i, 3)
+            output %t
+        }
+        graph body {
+            %i : i64[] = placeholder i
+            %s : f32[3, 2] = placeholder s
+            %k = call_function torch.reshape(%i, [1])
+            %row = call_function torch.index_select(%s, 0, %k)
+            %next = call_function torch.mul(%row, 10)
+            %o = call_function torch.index_copy(%s, 0, %k, %next)
+            %j = call_function torch.add(%i, 1)
+            output (%j, %o)
+        }";
+    let mut s = Session::new();
+    let mut f = function(&mut s, text);
+    let x = arange(3);
+    for _ in 0..2 {
+        let got = numbers(&call(&mut f, &mut s, &x).result);
+        assert_eq!(got[..6], [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
+        assert_eq!(got[6..], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+    assert!(
+        s.diagnostics.iter().all(|d| d.code != Code::L0003),
+        "{:?}",
+        s.diagnostics
+    );
+}
+
+#[test]
 fn what_follows_a_size_that_depends_on_values_is_interpreted() {
     let mut s = Session::new();
     let mut f = function(

@@ -3,6 +3,7 @@
 use super::access::resolve_access;
 use super::contract;
 use super::fuse::cluster::Cluster;
+use super::fuse::flatten::{FlatKernel, flatten};
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
 use super::schedule::{self, Scheduled, Stored};
@@ -251,13 +252,20 @@ impl ProgramBuilder<'_> {
         } = host;
         let def = &self.tir.value(host).def;
         let args = self.tir.operands(host);
-        let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
+        let numel = self.tir.value(host).numel();
+        let flat = match tail::is_flat(&s, host, numel) {
+            true => Some(FlatKernel {
+                repeats: vec![None; s.buffers.len()],
+                kernel: s.kernel.clone(),
+            }),
+            false => flatten(&s, host, numel),
+        };
         let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
-        if !flat {
+        let Some(FlatKernel { kernel, repeats }) = flat else {
             self.program.fusion.note_apart(a, b, tail::TailRefusal::Places);
             self.emit_contract(host, def, &args)?;
             return self.emit_kernel(s);
-        }
+        };
         let note = "epilogue on each tile of the result while it is in cache";
         self.program.fusion.note_together(a, b, note);
         let out = self.buffer(result);
@@ -266,10 +274,14 @@ impl ProgramBuilder<'_> {
         self.buffer_of.insert(host, out);
         self.emit_contract(host, def, &args)?;
         let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
-        self.program.kernels.push(s.kernel);
+        self.program.kernels.push(kernel);
         let kernel = self.program.kernels.len() - 1;
         if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
-            *tail = Some(KernelTail { kernel, buffers });
+            *tail = Some(KernelTail {
+                kernel,
+                buffers,
+                repeats,
+            });
         }
         Ok(())
     }
@@ -300,7 +312,11 @@ impl ProgramBuilder<'_> {
 fn call_step(call: Call<BufferOperand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
     let op: Arc<str> = call.op.name.into();
     if graphs.is_empty() {
-        let call = RoutineCall { op, args: call.args };
+        let call = RoutineCall {
+            op,
+            updates: call.op.facts.updates,
+            args: call.args,
+        };
         return Ok(Step::Routine { call, outs });
     }
     let graphs = graphs.iter().cloned().map(lower_tir).collect::<Result<_, _>>()?;

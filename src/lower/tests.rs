@@ -240,7 +240,7 @@ fn a_result_does_not_share_the_memory_of_a_buffers_new_value() {
          %y: f32[4] = map(%x) { neg(a0) }
          return (%y, %y, %y)";
     let mut t = tir(text);
-    t.mutations = vec![Mutation::Buffer("y".into())];
+    t.mutations = vec![crate::types::Mutation::Buffer("y".into())];
     let numbers: Vec<usize> = results_and_steps(t)
         .0
         .iter()

@@ -33,6 +33,9 @@ pub struct Facts {
     pub fill: Option<FillFn>,
     /// Writes the result over the first operand, if the result differs from it in some elements only.
     pub overwrite: Option<OverwriteFn>,
+    /// The routine first copies its first operand to its result, then changes elements of the result, and reads only its other
+    /// operands. Given the same memory for the operand and the result, it does not copy.
+    pub updates: bool,
     /// The parameters whose integers are indices, and their limits. For a parameter `index` or `indices` of a row with a
     /// parameter `dim`, the limit follows from the schema.
     pub index_limits: &'static [(&'static str, IndexLimit)],
@@ -126,6 +129,12 @@ impl Op {
     /// Declares that the result has memory of its own in torch. Not needed for rows that are not composite.
     pub fn new_memory(mut self) -> Op {
         self.facts.new_memory = true;
+        self
+    }
+
+    /// Declares that the row's routine updates a copy of its first operand.
+    pub fn updates(mut self) -> Op {
+        self.facts.updates = true;
         self
     }
 

@@ -77,13 +77,28 @@ pub struct BufferOperand {
 }
 
 /// A kernel that follows a contraction. Its result has the shape of the contraction's, and element `i` depends only
-/// on element `i` of the contraction's result and on elements `i` of its buffers.
+/// on element `i` of the contraction's result, on elements `i` of its buffers, and on elements of buffers that repeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelTail {
     /// Index into [`Program::kernels`].
     pub kernel: usize,
     /// One buffer per parameter; the contraction's result is among those that are read.
     pub buffers: Vec<BufferId>,
+    /// For each parameter, how its elements repeat, if the kernel reads them once for each row of the result.
+    pub repeats: Vec<Option<Repeat>>,
+}
+
+/// The maximum number of parameters of a [`KernelTail`] with repeated elements.
+pub(crate) const MAX_TAIL_BUFFERS: usize = 16;
+
+/// A buffer whose element `i % period` belongs to element `i` of a result: the scale of each column, for example. The kernel reads
+/// element `i`, so it runs on ranges between multiples of the period, and gets the address minus the start of the period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// The number of elements.
+    pub period: usize,
+    /// The size of an element in bytes.
+    pub size: usize,
 }
 
 /// A call of an op that computes whole tensors. The runtime resolves the name to a function.
@@ -93,6 +108,9 @@ pub struct RoutineCall {
     pub op: Arc<str>,
     /// One value per parameter of its schema, in order.
     pub args: Vec<Val<BufferOperand>>,
+    /// Whether the routine copies its first argument to its result, unless they are the same memory, changes elements of the result,
+    /// and reads only its other arguments.
+    pub updates: bool,
 }
 
 /// One step.

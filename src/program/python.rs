@@ -125,8 +125,8 @@ fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
             tail,
         } => {
             let mut text = print_contract(p, kernels, contract, *to);
-            if let Some(KernelTail { kernel, buffers }) = tail {
-                let _ = write!(text, "\n    {}", print_kernel_call(&kernels[*kernel], buffers));
+            if let Some(tail) = tail {
+                let _ = write!(text, "\n    {}", print_tail(p, &kernels[tail.kernel], tail));
             }
             text
         }
@@ -149,6 +149,17 @@ fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
 fn print_kernel_call(name: &str, buffers: &[BufferId]) -> String {
     let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
     format!("{name}({})", args.join(", "))
+}
+
+/// The call of a kernel on a whole result, with buffers that repeat as long as the result.
+fn print_tail(p: &Program, name: &str, tail: &KernelTail) -> String {
+    let lengths = p.kernels[tail.kernel].params().map(|(_, b)| b.numel());
+    let args = tail.buffers.iter().zip(&tail.repeats).zip(lengths);
+    let args = args.map(|((b, repeat), numel)| match repeat {
+        Some(_) => format!("np.resize(b{}, {numel})", b.0),
+        None => format!("b{}", b.0),
+    });
+    format!("{name}({})", args.collect::<Vec<_>>().join(", "))
 }
 
 fn print_unsupported(name: &str) -> String {

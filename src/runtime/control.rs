@@ -40,7 +40,10 @@ fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<
             .get_mut(i)
             .ok_or_else(|| ControlError("a graph's program is missing".into()))?;
         // Inputs that are not tensors are constants of the program.
-        let tensors: Vec<Tensor> = inputs.iter().filter_map(|v| v.as_leaf().cloned()).collect();
-        graph.run(&tensors).map_err(ControlFailure::Inside)
+        let tensors = inputs.into_iter().filter_map(|v| match v {
+            Val::Leaf(t) => Some(t),
+            _ => None,
+        });
+        graph.run_in_place(tensors.collect()).map_err(ControlFailure::Inside)
     })
 }

@@ -1,6 +1,7 @@
 //! The executable: a program with everything it needs to run.
 
 use super::code;
+use super::in_place;
 use super::input::RunInput;
 use super::memory::{check_memory, scratch_bytes};
 use super::overwrite::InPlaceState;
@@ -102,6 +103,8 @@ pub struct Executable {
     target: Target,
     /// For each input, its index among the inputs that are tensors.
     pub(super) tensor_inputs: Vec<Option<usize>>,
+    /// For each result that is allocated for each run, the tensor input whose memory it may have.
+    pub(super) updated_inputs: Vec<Option<usize>>,
     /// The tables whose rows are read on demand.
     pub(super) tables: Tables,
     /// The address of every buffer during a run.
@@ -162,9 +165,11 @@ impl Executable {
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
+        let tensor_inputs = number_tensor_inputs(&program);
         Ok(Executable {
             kernels,
-            tensor_inputs: number_tensor_inputs(&program),
+            updated_inputs: in_place::updated_inputs(&program, &tensor_inputs),
+            tensor_inputs,
             state: initial_state(&program),
             in_place: InPlaceState::find_in(&program),
             values: vec![],

@@ -7,6 +7,7 @@
 mod code;
 mod control;
 mod executable;
+mod in_place;
 mod input;
 mod memory;
 mod overwrite;

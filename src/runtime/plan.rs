@@ -11,8 +11,8 @@ use crate::math::contract::{
     PlanError, RecurrentConstants, RecurrentPlan, Tile, TileTail,
 };
 use crate::program::{
-    self, BufferId, BufferOperand, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, RecurrentOperands, Step,
-    recurrent_operands, whole_buffer,
+    self, BufferId, BufferOperand, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Program,
+    RecurrentOperands, Repeat, Step, recurrent_operands, whole_buffer,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
@@ -368,9 +368,42 @@ pub(super) struct Follow<'a> {
     pub kernels: &'a CompiledKernels,
     pub kernel: usize,
     pub args: &'a [*mut u8],
+    /// How the elements of each buffer repeat.
+    pub repeats: &'a [Option<Repeat>],
 }
 
 impl Follow<'_> {
+    /// Runs the kernel on a range of elements of the result.
+    ///
+    /// # Safety
+    /// The elements are complete, and no other thread uses them.
+    unsafe fn run(&self, mut begin: usize, end: usize) {
+        let null = std::ptr::null_mut();
+        if self.repeats.iter().all(Option::is_none) {
+            // SAFETY: the kernel is flat over the result and uses no scratch memory. It only reads the other buffers.
+            unsafe { self.kernels.run(self.kernel, self.args, begin, end, null) };
+            return;
+        }
+        let mut args = [null; MAX_TAIL_BUFFERS];
+        while begin < end {
+            let mut stop = end;
+            for ((arg, base), repeat) in args.iter_mut().zip(self.args).zip(self.repeats) {
+                *arg = match repeat {
+                    Some(r) => {
+                        let start = begin - begin % r.period;
+                        stop = stop.min(start + r.period);
+                        base.wrapping_sub(start * r.size)
+                    }
+                    None => *base,
+                };
+            }
+            let args = &args[..self.args.len().min(MAX_TAIL_BUFFERS)];
+            // SAFETY: as above. Buffers that repeat are read between two multiples of their period, relative to the first.
+            unsafe { self.kernels.run(self.kernel, args, begin, stop, null) };
+            begin = stop;
+        }
+    }
+
     /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
@@ -381,12 +414,8 @@ impl Follow<'_> {
             let (rows, cols) = if whole { (1, t.rows * t.cols) } else { (t.rows, t.cols) };
             for row in 0..rows {
                 let begin = t.offset + row * t.row_stride;
-                // SAFETY: the kernel is flat over the result and uses no scratch memory. The tile's elements are
-                // complete, and no other thread uses them. The kernel only reads the other buffers.
-                unsafe {
-                    f.kernels
-                        .run(f.kernel, f.args, begin, begin + cols, std::ptr::null_mut())
-                };
+                // SAFETY: the tile's elements are complete, and no other thread uses them.
+                unsafe { f.run(begin, begin + cols) };
             }
         }
         TileTail {

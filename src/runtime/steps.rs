@@ -44,6 +44,7 @@ impl Executable {
                     kernels: &self.kernels,
                     kernel: t.kernel,
                     args: &self.args,
+                    repeats: &t.repeats,
                 });
                 self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
@@ -175,7 +176,8 @@ impl Executable {
         let args = call.args.iter().map(|v| v.map(|o| self.lend_operand(o))).collect();
         let result = |b: &BufferId| {
             let buffer = &self.program.buffers[b.0];
-            // SAFETY: the buffer has these elements, and the memory plan keeps it separate from the operands.
+            // SAFETY: the buffer has these elements, and the memory plan keeps it separate from the operands. The exception is an operand
+            // that the routine updates in place, which it does not read.
             let view = unsafe { ViewMut::from_raw_parts(buffer.dtype, &buffer.shape, self.addresses[b.0]) };
             view.expect("buffers have sizes and aligned memory")
         };
@@ -191,7 +193,7 @@ impl Executable {
         if n == 0 || !has_row_major_strides(o) {
             return self.gather_operand(o);
         }
-        // SAFETY: views stay within their buffer, which is not written while it is read. Routines keep no operand.
+        // SAFETY: views stay within their buffer, which is not written while it is read (see `in_place`). Routines keep no operand.
         let bytes = unsafe {
             let first = self.addresses[o.buffer.0].offset(o.offset as isize * size as isize);
             BorrowedBytes::new(first, n * size)
@@ -265,7 +267,7 @@ fn recurrent_args(o: &RecurrentOperands, operand: &dyn Fn(usize) -> *const u8, o
     }
 }
 
-fn has_row_major_strides(o: &BufferOperand) -> bool {
+pub(super) fn has_row_major_strides(o: &BufferOperand) -> bool {
     let mut dense = 1i64;
     o.shape.iter().zip(&o.strides).rev().all(|(&n, &stride)| {
         let fits = n == 1 || stride == dense;

@@ -114,8 +114,13 @@ fn check_places(n: usize, places: &[i32]) {
 /// `out[j] = src[places[j]]`; zero for negative positions. Panics if a position is out of bounds, or if `src` is
 /// empty.
 pub fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]) {
+    with_wide_vectors(|| check_places(src.len(), places));
+    let n = places.len().min(out.len());
+    // SAFETY: the positions were checked.
+    if unsafe { gather_words(src, &places[..n], &mut out[..n]) } {
+        return;
+    }
     with_wide_vectors(|| {
-        check_places(src.len(), places);
         for (&p, o) in places.iter().zip(out) {
             // SAFETY: the positions were checked. An unconditional read with a select can be vectorised; a branch
             // cannot.
@@ -153,16 +158,55 @@ where
     }
 }
 
-/// Reads elements one by one, which on many processors is faster than gather instructions. A negative position reads
-/// the first element.
+/// Reads elements. What a negative position reads is not specified.
 ///
 /// # Safety
 /// `src` is not empty, and all positions are below its length.
 #[inline(never)]
 unsafe fn read_lanes<T: Copy>(src: &[T], places: &[i32], out: &mut [T; LANES]) {
+    // SAFETY: guaranteed by the caller.
+    if unsafe { gather_words(src, places, &mut out[..places.len()]) } {
+        return;
+    }
+    // One by one, which on most processors without AVX-512 is as fast as their gather instructions.
     for (&p, o) in places.iter().zip(out) {
         // SAFETY: guaranteed by the caller.
         *o = unsafe { *src.get_unchecked(p.max(0) as usize) };
+    }
+}
+
+/// `out[j] = src[places[j]]`, zero for negative positions, by gather instructions. Returns false, and writes nothing, if elements do not
+/// have 4 bytes or the machine does not have AVX-512. (On Sapphire Rapids this takes half the time of single reads.)
+///
+/// # Safety
+/// All positions are below the length of `src`. `out` and `places` have the same length.
+unsafe fn gather_words<T: Copy>(src: &[T], places: &[i32], out: &mut [T]) -> bool {
+    debug_assert_eq!(places.len(), out.len());
+    #[cfg(target_arch = "x86_64")]
+    if size_of::<T>() == 4 && is_x86_feature_detected!("avx512f") {
+        // SAFETY: guaranteed by the caller; the machine has the feature.
+        unsafe { gather_words_avx512(src.as_ptr().cast(), places, out.as_mut_ptr().cast()) };
+        return true;
+    }
+    false
+}
+
+/// # Safety
+/// As for [`gather_words`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn gather_words_avx512(src: *const i32, places: &[i32], out: *mut i32) {
+    use std::arch::x86_64::*;
+    let zero = _mm512_setzero_si512();
+    for (k, part) in places.chunks(16).enumerate() {
+        let lanes = (u16::MAX) >> (16 - part.len());
+        // SAFETY: only lanes of positions in `part` that are not negative are read, and only lanes of `part` are written.
+        unsafe {
+            let at = _mm512_maskz_loadu_epi32(lanes, part.as_ptr());
+            let inside = _mm512_mask_cmpge_epi32_mask(lanes, at, zero);
+            let words = _mm512_mask_i32gather_epi32::<4>(zero, inside, at, src);
+            _mm512_mask_storeu_epi32(out.add(16 * k), lanes, words);
+        }
     }
 }
 

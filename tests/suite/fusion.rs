@@ -311,3 +311,73 @@ fn the_command_line_explains() {
     let emitted = fxc(&["compile", &path, "--emit", "fusion"]);
     assert_eq!(emitted.out, ran.out);
 }
+
+/// Kernels that read one element for each column of a product or for each channel are epilogues, with any number of columns.
+#[test]
+fn kernels_with_a_value_for_each_column_are_epilogues() {
+    let dir = Dir::new("column-epilogues");
+    let linear = |dtype: &str, n: usize| {
+        format!(
+            "graph layer_scale {{
+    %x : {dtype}[2, 37, 48] = placeholder x
+    %w : {dtype}[{n}, 48] = placeholder w
+    %g : {dtype}[{n}] = placeholder g
+    %p : {dtype}[37, {n}] = placeholder p
+    %y = call_function torch.nn.functional.linear(%x, %w)
+    %s = call_function torch.mul(%y, %g)
+    %t = call_function torch.add(%s, %p)
+    %r = call_function torch.sigmoid(%t)
+    output %r
+}}"
+        )
+    };
+    let conv = "graph channels {
+    %x : f32[2, 48, 9, 9] = placeholder x
+    %w : f32[96, 48, 3, 3] = placeholder w
+    %v : f32[64, 96, 1, 1] = placeholder v
+    %g : f32[96, 1, 1] = placeholder g
+    %y = call_function torch.conv2d(%x, %w)
+    %s = call_function torch.mul(%y, %g)
+    %t = call_function torch.tanh(%s)
+    %z = call_function torch.conv2d(%t, %v)
+    output %z
+}";
+    let cases = [
+        (linear("f32", 64), "x=randn:1 w=randn:2 g=randn:3 p=randn:4"),
+        (linear("f32", 577), "x=randn:1 w=randn:2 g=randn:3 p=randn:4"),
+        (linear("bf16", 96), "x=randn:1 w=randn:2 g=randn:3 p=randn:4"),
+        (conv.to_string(), "x=randn:1 w=randn:2 v=randn:3 g=randn:4"),
+    ];
+    for (text, inputs) in cases {
+        let file = dir.file("graph.fxir", &text);
+        let ran = fxc(&["compile", &file, "--explain-fusion"]);
+        assert!(
+            ran.err.contains("1 kernels") || ran.out.contains("1 kernels"),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+        assert!(
+            format!("{}{}", ran.out, ran.err).contains("epilogue on each tile"),
+            "{text}\n{}{}",
+            ran.out,
+            ran.err
+        );
+        for threads in ["1", "2"] {
+            let mut args = vec![
+                "run",
+                &file,
+                "--check",
+                "--threads",
+                threads,
+                "--rtol",
+                "1e-2",
+                "--atol",
+                "1e-3",
+            ];
+            args.extend(inputs.split(' '));
+            let ran = fxc(&args);
+            assert_eq!(ran.code, 0, "{text}\n{}", ran.err);
+        }
+    }
+}

@@ -115,7 +115,7 @@ fn wrong_arguments_are_explained() {
     for (args, message) in [
         (&["--prompt", "a"][..], "--tokenizer"),
         (&[], "--prompt"),
-        (&["--prompt-tokens", "1", "--temperature", "-1"], "at least 0"),
+        (&["--prompt-tokens", "1", "--temperature=-1"], "at least 0"),
         (&["--prompt-tokens", "1", "--top-p", "0"], "above 0"),
         (&["--prompt-tokens", "5000"], "E0502"),
         (&["--prompt-tokens", "1", "--tokenizer", MODEL], "E0701"),

@@ -33,6 +33,8 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": None,
     "initializer_range": 0.3,
+    # Tied embeddings of random weights repeat one token.
+    "tie_word_embeddings": False,
 }
 WINDOW = {"sliding_window": 16}
 
@@ -52,7 +54,7 @@ def configs(transformers):
         "phi3": transformers.Phi3Config(**SIZES),
         "gpt2": transformers.GPT2Config(
             vocab_size=VOCABULARY, n_embd=48, n_layer=3, n_head=6, n_positions=256, bos_token_id=1, eos_token_id=None,
-            initializer_range=0.3,
+            initializer_range=0.3, tie_word_embeddings=False,
         ),
         "mixtral": transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2),
     }
@@ -122,6 +124,7 @@ def main():
             torch.manual_seed(0)
             model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
             want = expected(torch, model, args.tokens)
+            print(f"{family:8} {len(set(want))} different tokens")
             for form, export in forms(torch, export_llm, model, 96):
                 archive = os.path.join(folder, f"{family}-{form.replace(', ', '-')}.pt2")
                 try:

@@ -196,11 +196,13 @@ impl<S: BorrowMut<Session>> Generation<S> {
         self.progress.stats
     }
 
-    /// The bytes of weights and of caches that a call with one token reads, if the last call was compiled as a whole. The rows of
-    /// embeddings do not count.
+    /// The bytes of weights and of caches that a call with one token reads, half-way through the generated tokens, if the last call was
+    /// compiled as a whole. The rows of embeddings do not count.
     pub fn bytes_per_token(&self) -> Option<usize> {
+        let stats = self.progress.stats;
         let caches: usize = self.progress.caches.iter().map(Tensor::byte_count).sum();
-        Some(self.session.borrow().read_bytes()? + caches)
+        let positions = stats.prompt_tokens + stats.decoded_tokens / 2;
+        Some(self.session.borrow().read_bytes(positions)? + caches)
     }
 }
 
@@ -255,11 +257,14 @@ impl Progress {
             CallLength::Fixed(n) => n,
             CallLength::Between(_, most) => most,
         };
-        if self.capacity.is_none() && self.past > 0 && !self.has_memory(session) {
+        if self.past > 0 && !self.has_memory(session) {
             return self.feed_all(session, tokens);
         }
         let mut scores = vec![];
-        for part in tokens.chunks(chunk) {
+        for (i, part) in tokens.chunks(chunk).enumerate() {
+            if i > 0 && !self.has_memory(session) {
+                return Err(session.make_error(self.too_many(chunk)));
+            }
             scores = self.call(session, part)?;
             self.past += part.len();
         }
@@ -316,8 +321,14 @@ impl Progress {
             let reason = format!("`{name}` takes at least {least} tokens, but a call has {count}");
             return Some(cannot_generate(&reason).help("export the model with a dynamic number of tokens, from 1 on"));
         }
-        let reason = || format!("`{name}` takes at most {most} tokens, and the model has no caches");
-        (count > most).then(|| cannot_generate(&reason()))
+        (count > most).then(|| self.too_many(most))
+    }
+
+    fn too_many(&self, most: usize) -> Diagnostic {
+        let name = &self.signature.tokens.name;
+        cannot_generate(&format!(
+            "`{name}` takes at most {most} tokens, and the model has no caches"
+        ))
     }
 
     fn too_long(&self) -> Diagnostic {

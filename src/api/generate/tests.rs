@@ -55,7 +55,8 @@ graph main {{
 fn static_cache(length: &str) -> String {
     let tokens = if length == "N" { "dim N in 1..7\n" } else { "" };
     format!(
-        "{tokens}
+        "const cache : f32[1, 1, 8, 1] = [[[[0], [0], [0], [0], [0], [0], [0], [0]]]]
+{tokens}
 graph main {{
     %input_ids : i64[1, {length}] = placeholder input_ids
     %cache_position : i64[{length}] = placeholder cache_position
@@ -73,8 +74,7 @@ graph main {{
     %flat = call_method view(%product, 1, -1)
     %sum = call_method long(%flat){SCORES}
     output (%scores,)
-}}
-buffer cache : f32[1, 1, 8, 1] = zeros"
+}}"
     )
 }
 
@@ -123,7 +123,7 @@ fn a_text_ends_at_a_stop_token_and_at_the_end_of_the_cache() -> Result<(), Error
     assert_eq!(generate(&stateless(), &[3, 1, 4], &until_stop)?, text[..4]);
     // The last token need not be in the cache.
     assert_eq!(generate(&static_cache("N"), &[3, 1, 4], &first_tokens(12))?, text[..6]);
-    assert_eq!(generate(&stateless(), &[3], &first_tokens(0))?, []);
+    assert!(generate(&stateless(), &[3], &first_tokens(0))?.is_empty());
     Ok(())
 }
 

@@ -7,31 +7,36 @@ use crate::scalar::math::f64_unary;
 
 /// Applies a function of f32 to every number of `xs`. `function` is the text lines that compute `v1` from `v0`.
 fn results(xs: &[f32], function: &str) -> Vec<f32> {
+    results_of(&[xs], "in x: f32[{n}]", function)
+}
+
+/// Applies a function to the numbers of lists of the same length. `inputs` declares the buffers of the lists.
+fn results_of(lists: &[&[f32]], inputs: &str, function: &str) -> Vec<f32> {
     let text = "kernel f
-        in x: f32[{n}]
+        {inputs}
         out out: f32[{n}]
         parallel vector for i0 in {n} {
             v0: f32 = x[i0]
             {function}
             out[i0] = v1
         }";
-    let k = kernel(&text.replace("{function}", function), &[("n", xs.len())]);
+    let n = lists[0].len();
+    let text = text.replace("{inputs}", inputs).replace("{function}", function);
+    let k = kernel(&text, &[("n", n)]);
     let c = compile_kernels(std::slice::from_ref(&k), CodegenOptions::default()).expect("compiles");
-    let mut buffers = [
-        AlignedBytes::from_slice(&xs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
-        AlignedBytes::zeroed(xs.len() * 4),
-    ];
+    let bytes = |xs: &&[f32]| AlignedBytes::from_slice(&xs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+    let mut buffers: Vec<AlignedBytes> = lists.iter().map(bytes).chain([AlignedBytes::zeroed(n * 4)]).collect();
     run(&c, &k, &mut buffers, usize::MAX >> 1);
-    let read = |i| match Scalar::read(DType::F32, buffers[1].bytes(), i) {
+    let read = |i| match Scalar::read(DType::F32, buffers[lists.len()].bytes(), i) {
         Scalar::F32(y) => y,
         _ => unreachable!("f32 elements"),
     };
-    (0..xs.len()).map(read).collect()
+    (0..n).map(read).collect()
 }
 
-/// The largest error of `op` in ULP of the true value over every `step`-th bit pattern, and the argument where it
-/// occurs.
-fn worst(op: Unary, step: usize) -> (f64, f32) {
+/// The largest error of `op` in ULP of the true value over every `step`-th bit pattern from `start`, and the argument where
+/// it occurs.
+fn worst(op: Unary, step: usize, start: u32) -> (f64, f32) {
     let special = [
         0.0,
         -0.0,
@@ -43,7 +48,7 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
         f32::MAX,
         f32::MIN,
     ];
-    let some = (0..u32::MAX).step_by(step).map(f32::from_bits);
+    let some = (start..u32::MAX).step_by(step).map(f32::from_bits);
     let xs: Vec<f32> = some.chain(special).collect();
     let all = results(&xs, &format!("v1: f32 = {}(v0)", name(op)));
     let f = f64_unary(op).expect("a float function");
@@ -119,21 +124,94 @@ fn shares_are_near_and_exact_at_their_ends() {
 
 #[test]
 fn polynomials_are_within_two_units() {
-    for (op, limit) in [
-        (Unary::Exp, 1.0),
-        (Unary::Exp2, 1.0),
-        (Unary::Expm1, 1.5),
-        (Unary::Log, 1.0),
-        (Unary::Log2, 1.5),
-        (Unary::Log10, 1.5),
-        (Unary::Log1p, 1.5),
-        (Unary::Sin, 1.6),
-        (Unary::Cos, 1.6),
-        (Unary::Tanh, 2.0),
-        (Unary::Erf, 1.0),
-    ] {
-        let (e, x) = worst(op, 4099);
+    for (op, limit) in LIMITS {
+        let (e, x) = worst(*op, 4099, 0);
         println!("{op:?}: {e:.3} ULP at {x:e}");
-        assert!(e <= limit, "{op:?} is {e} ULP off at {x:e}");
+        assert!(e <= *limit, "{op:?} is {e} ULP off at {x:e}");
     }
 }
+
+/// Every f32 number: `cargo test --release --lib every_number -- --ignored --nocapture` takes minutes.
+#[test]
+#[ignore = "takes minutes"]
+fn polynomials_are_within_two_units_on_every_number() {
+    const PARTS: usize = 256;
+    for (op, limit) in LIMITS {
+        let parts = (0..PARTS as u32).map(|start| worst(*op, PARTS, start));
+        let (e, x) = parts.max_by(|a, b| a.0.total_cmp(&b.0)).expect("parts");
+        println!("{op:?}: {e:.3} ULP at {x:e}");
+        assert!(e <= *limit, "{op:?} is {e} ULP off at {x:e}");
+    }
+}
+
+#[test]
+fn functions_of_two_numbers_are_within_two_units() {
+    type Exact = fn(f64, f64) -> f64;
+    let functions: [(&str, Exact, f64); 3] = [
+        ("atan2", f64::atan2, 1.6),
+        ("pow", f64::powf, 1.2),
+        ("hypot", f64::hypot, 1.2),
+    ];
+    let specials = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1e-45,
+        -1e-45,
+        f32::MAX,
+    ];
+    let spread = (0..200u32).map(|i| f32::from_bits(i.wrapping_mul(21_474_836)));
+    let sides: Vec<f32> = spread
+        .chain((-40..40).map(|i| i as f32 / 4.0))
+        .chain(specials)
+        .collect();
+    let near = |y: f32| (1..99).map(move |i| y * i as f32 / 50.0);
+    let pairs = sides
+        .iter()
+        .flat_map(|&y| sides.iter().copied().chain(near(y)).map(move |x| (x, y)));
+    let (xs, ys): (Vec<f32>, Vec<f32>) = pairs.unzip();
+    for (name, exact, limit) in functions {
+        let inputs = "in x: f32[{n}]\n in y: f32[{n}]";
+        let function = format!("v2: f32 = y[i0]\nv1: f32 = {name}(v0, v2)");
+        let got = results_of(&[&xs, &ys], inputs, &function);
+        for ((&x, &y), got) in xs.iter().zip(&ys).zip(got) {
+            let want = exact(x as f64, y as f64);
+            let w = want as f32;
+            let ulp = (f32::from_bits(w.abs().to_bits() + 1) - w.abs()) as f64;
+            let close = (got as f64 - want).abs() <= limit * ulp && w.is_sign_negative() == got.is_sign_negative();
+            // Near overflow a rounding error decides between a finite result and infinity.
+            let same = got == w || got.is_nan() && w.is_nan() || want.abs() > 3.4028e38 && got.abs() > 3.4028e38;
+            assert!(close || same, "{name}({x:e}, {y:e}) is {got:e}, should be {want:e}");
+        }
+    }
+}
+
+/// The largest errors in ULP.
+const LIMITS: &[(Unary, f64)] = &[
+    (Unary::Exp, 1.0),
+    (Unary::Exp2, 1.0),
+    (Unary::Expm1, 1.5),
+    (Unary::Log, 1.0),
+    (Unary::Log2, 1.5),
+    (Unary::Log10, 1.5),
+    (Unary::Log1p, 1.5),
+    (Unary::Sin, 1.6),
+    (Unary::Cos, 1.6),
+    (Unary::Tanh, 2.0),
+    (Unary::Erf, 1.0),
+    (Unary::Tan, 1.8),
+    (Unary::Asin, 1.2),
+    (Unary::Acos, 1.2),
+    (Unary::Atan, 1.5),
+    (Unary::Sinh, 1.7),
+    (Unary::Cosh, 1.5),
+    (Unary::Asinh, 2.0),
+    (Unary::Acosh, 2.0),
+    (Unary::Atanh, 2.0),
+    (Unary::Erfc, 1.8),
+    (Unary::Erfinv, 2.0),
+];

@@ -104,14 +104,14 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
     use Unary::*;
     let unary = [
         Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Sqrt, Rsqrt, Recip, Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Tanh,
-        Erf, Sigmoid,
+        Erf, Sigmoid, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Erfc, Erfinv,
     ];
     for op in unary {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, _| k.unary(op, x));
         assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
     }
     let binary = [
-        Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv, Fmod, Mod, FloorDiv,
+        Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv, Fmod, Mod, FloorDiv, Atan2, Pow, Hypot,
     ];
     for op in binary {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| k.binary(op, x, y));
@@ -123,6 +123,33 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
             k.select(c, y, x)
         });
         assert_eq!(used, wide::widest_vectors(Target::native()), "{op:?} was not widened");
+    }
+}
+
+/// Whole groups, single vectors and single iterations, with strides of either sign.
+#[test]
+fn a_loop_index_as_a_value_is_the_same_in_all_widths() {
+    const N: usize = 211;
+    for stride in [1, 3, -7, i64::MAX / 512] {
+        for to in [I64, F32, I32, B8] {
+            let mut k = KernelBuilder::new(format!("index times {stride} as {to}"));
+            k.vector(N, |k, i| {
+                let v = k.index(Affine::from(i) * stride + 5);
+                let v = match to {
+                    B8 => {
+                        let limit = k.index(Affine::from(100));
+                        k.compare(Compare::Lt, v, limit)
+                    }
+                    I64 => v,
+                    to => k.cast(to, v),
+                };
+                let out = k.output("out", to, &[N]);
+                k.store(out, Affine::from(i), v);
+            });
+            let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+            let used = compare(&k, &[]);
+            assert_eq!(used, wide::widest_vectors(Target::native()), "{to} was not widened");
+        }
     }
 }
 

@@ -134,20 +134,21 @@ table! {
     VEX_Vpbroadcastq_xmm_xmmm64 => VEX_Vpbroadcastq_ymm_xmmm64, EVEX_Vpbroadcastq_zmm_k1z_xmmm64;
 }
 
-/// A shuffle that repeats the first lane, which is how Cranelift splats a scalar. The wider forms are broadcasts.
+/// A shuffle that repeats the first lane, of 32 or 64 bits, which is how Cranelift splats a scalar. The wider forms are broadcasts.
 pub(super) fn match_splat(i: &Instruction) -> Option<Wider> {
+    use Code::*;
     let register = (0..i.op_count()).all(|k| i.op_kind(k) != OpKind::Memory);
-    let spreads = match i.code() {
-        Code::VEX_Vpshufd_xmm_xmmm128_imm8 => register && i.immediate8() == 0,
-        Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8 => {
-            register && i.immediate8() == 0 && i.op1_register() == i.op2_register()
-        }
-        _ => false,
+    let long = match (i.code(), i.immediate8()) {
+        (VEX_Vpshufd_xmm_xmmm128_imm8, 0) => false,
+        (VEX_Vpshufd_xmm_xmmm128_imm8, 0b01_00_01_00) => true,
+        (VEX_Vshufps_xmm_xmm_xmmm128_imm8, 0) if i.op1_register() == i.op2_register() => false,
+        _ => return None,
     };
-    spreads.then_some(Wider {
-        ymm: Code::VEX_Vbroadcastss_ymm_xmm,
-        zmm: Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32,
-    })
+    let (ymm, zmm) = match long {
+        true => (VEX_Vpbroadcastq_ymm_xmmm64, EVEX_Vpbroadcastq_zmm_k1z_xmmm64),
+        false => (VEX_Vbroadcastss_ymm_xmm, EVEX_Vbroadcastss_zmm_k1z_xmmm32),
+    };
+    register.then_some(Wider { ymm, zmm })
 }
 
 /// A permutation of the 128-bit parts of a wide vector.

@@ -15,6 +15,7 @@
 pub mod cluster;
 pub mod cost;
 pub mod explain;
+pub(super) mod flatten;
 mod horizontal;
 pub mod join;
 pub(super) mod tail;

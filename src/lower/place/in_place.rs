@@ -77,7 +77,7 @@ fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
     let old = whole_operand(program, call)?;
     let is_old = |b: &BufferId| *b == old;
     let other_operands = call.args[1..].iter().flat_map(Val::leaves).map(|o| &o.buffer);
-    let is_read_again = other_operands.into_iter().any(|b| is_old(b))
+    let is_read_again = other_operands.into_iter().any(&is_old)
         || program.steps[writer + 1..]
             .iter()
             .any(|s| s.buffers().iter().any(is_old));

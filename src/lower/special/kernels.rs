@@ -185,6 +185,7 @@ fn write_rows(
     let body = |k: &mut KernelBuilder, outer: &[Affine]| {
         let id = k.load(operands[1].0, element_index(&operands[1].1, outer));
         let id = k.cast(DType::I64, id);
+        // The verifier accepts a value from memory as an index only if it is bounded.
         let id = k.bounded(id, table[0], bound);
         let row = Access {
             strides: operands[0].1.strides[1..].to_vec(),
@@ -233,6 +234,7 @@ fn pool_element(k: &mut KernelBuilder, pool: &Special, x: &WindowedInput, i: &[A
             count_include_pad,
             divisor,
         } => {
+            // Elements outside of the input add nothing. Whether they count is a matter of the divisor.
             let zero = Scalar::from_i64(x.stored, 0);
             let sum = WindowReduction::new(ReduceOp::Add, window, x, i, zero).write(k);
             let n = match divisor {
@@ -303,6 +305,7 @@ impl<'a> WindowReduction<'a> {
             let pos = self.i[d].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
             conds.push(Cond::within(pos.clone(), self.x.sizes[d]));
             index[d] = pos;
+            // The outer loop adds the initial value. Inner loops would add it again in each of its iterations.
             let inner = k.constant(self.op.identity(self.x.dtype));
             vec![self.reduce_dim(k, s + 1, index, conds, inner)]
         })[0]

@@ -342,7 +342,7 @@ impl Function for Erfinv {
         pick(a <= 1.0, x.copysign(y), f64::NAN)
     }
     #[inline(always)]
-    fn uncommon(y: f64, _: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(y: f64, _: f64) -> u64 {
         outside(y.abs(), 0.0, NEAR_ARGUMENT)
     }
     #[inline(always)]
@@ -368,7 +368,7 @@ impl Function for Ndtri {
         pick((0.0..=1.0).contains(&p), pick(p == 0.5, 0.0, x), f64::NAN)
     }
     #[inline(always)]
-    fn uncommon(p: f64, _: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(p: f64, _: f64) -> u64 {
         outside((p - 0.5).abs(), 0.0, 0.5 * NEAR_ARGUMENT)
     }
     #[inline(always)]

@@ -119,7 +119,7 @@ impl Function for Lgamma {
         pick(x < -4503599627370496.0, f64::INFINITY, y)
     }
     #[inline(always)]
-    fn uncommon(x: f64, _: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(x: f64, _: f64) -> u64 {
         outside(x, LEAST, f64::INFINITY)
     }
     #[inline(always)]
@@ -170,7 +170,7 @@ impl Function for Digamma {
         pick(x == 0.0, f64::INFINITY.copysign(-x), y)
     }
     #[inline(always)]
-    fn uncommon(x: f64, _: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(x: f64, _: f64) -> u64 {
         outside(x, LEAST, f64::INFINITY)
     }
     #[inline(always)]
@@ -195,12 +195,12 @@ const ZETA: [f64; 12] = [
     -1.0 / 7.166165256175667e18,
 ];
 
-/// `base^-x` for a whole x up to [`WHOLE`].
+/// `base^-x` for a whole x below `2^BITS`.
 #[inline(always)]
-fn whole_power(base: f64, x: f64) -> f64 {
+fn whole_power<const BITS: usize>(base: f64, x: f64) -> f64 {
     let bits = (x + MAGIC).to_bits();
     let (mut power, mut product) = (base, 1.0);
-    for i in 0..5 {
+    for i in 0..BITS {
         product *= pick(bits >> i & 1 == 1, power, 1.0);
         power *= power;
     }
@@ -213,30 +213,49 @@ fn pick_word(c: bool, a: u64, b: u64) -> u64 {
     if c { a } else { b }
 }
 
-/// The greatest exponent for [`whole_power`].
+/// The greatest exponent for [`whole_power`] with five bits.
 const WHOLE: f64 = 31.0;
+
+/// The greatest exponent for [`zeta_sum_short`].
+const FEW: f64 = 8.0;
+
+/// Adds terms to a sum while conditions hold. Written out, because the loop over elements around it becomes vector code only if it
+/// is the innermost.
+macro_rules! step {
+    ($power:ident, $sum:ident, $a:ident: $($more:expr),*) => {
+        $(
+            let more: bool = $more;
+            $sum += pick(more, $power($a), 0.0);
+            $a += pick(more, 1.0, 0.0);
+        )*
+    };
+}
 
 /// The sum of `(q + k)^-x` over k, of the first ten and on as long as `q + k < 10`, which is at most ten more, and Euler-Maclaurin's
 /// terms for the rest.
 #[inline(always)]
 fn zeta_sum(x: f64, q: f64, power: impl Fn(f64) -> f64) -> f64 {
     let (mut sum, mut a) = (0.0, q);
-    // Written out, because the loop over elements around it becomes vector code only if it is the innermost.
-    macro_rules! step {
-        ($($more:expr),*) => {
-            $(
-                let more: bool = $more;
-                sum += pick(more, power(a), 0.0);
-                a += pick(more, 1.0, 0.0);
-            )*
-        };
-    }
-    step!(true, true, true, true, true, true, true, true, true, true);
-    step!(a < 10.0, a < 10.0, a < 10.0, a < 10.0, a < 10.0);
-    step!(a < 10.0, a < 10.0, a < 10.0, a < 10.0, a < 10.0);
-    let last = power(a);
+    step!(power, sum, a: true, true, true, true, true, true, true, true, true, true);
+    step!(power, sum, a: a < 10.0, a < 10.0, a < 10.0, a < 10.0, a < 10.0);
+    step!(power, sum, a: a < 10.0, a < 10.0, a < 10.0, a < 10.0, a < 10.0);
+    sum + zeta_rest(x, a, power(a))
+}
+
+/// [`zeta_sum`] for f32, exponents up to [`FEW`] and `q > 0`: the terms as long as `q + k < 8`.
+#[inline(always)]
+fn zeta_sum_short(x: f64, q: f64) -> f64 {
+    let power = |a| whole_power::<4>(a, x);
+    let (mut sum, mut a) = (0.0, q);
+    step!(power, sum, a: a < 8.0, a < 8.0, a < 8.0, a < 8.0, a < 8.0, a < 8.0, a < 8.0, a < 8.0);
+    sum + zeta_rest(x, a, power(a))
+}
+
+/// The sum of `(a + k)^-x` over all k, by Euler and Maclaurin's formula. `last` is `a^-x`.
+#[inline(always)]
+fn zeta_rest(x: f64, a: f64, last: f64) -> f64 {
     let v = 1.0 / a;
-    sum += last * a / (x - 1.0) + 0.5 * last;
+    let mut sum = last * a / (x - 1.0) + 0.5 * last;
     let (mut factor, mut k, mut term) = (1.0, 0.0, last);
     for c in ZETA {
         factor *= x + k;
@@ -257,22 +276,37 @@ impl Zeta {
     fn is_whole(x: f64) -> bool {
         (x == x.trunc()) & (x <= WHOLE)
     }
+    /// Whether [`zeta_sum_short`] is for these operands.
+    #[inline(always)]
+    fn is_short(x: f64, q: f64) -> bool {
+        Self::is_whole(x) & (x > 1.0) & (x <= FEW) & (q > 0.0) & (q < 1e9)
+    }
 }
 impl Function for Zeta {
     const BINARY: bool = true;
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, q: f64) -> f64 {
         // `pow` is for positive bases; others are far unless the exponent is whole.
-        let power = |a| pick(Self::is_whole(x), whole_power(a, x), pow::<WIDE>(a, -x));
-        zeta_sum(x, q, power)
+        let power = |a| pick(Self::is_whole(x), whole_power::<5>(a, x), pow::<WIDE>(a, -x));
+        let sum = zeta_sum(x, q, power);
+        match WIDE {
+            true => sum,
+            false => pick(Self::is_short(x, q), zeta_sum_short(x, q), sum),
+        }
     }
     #[inline(always)]
-    fn uncommon(x: f64, q: f64) -> u64 {
-        Self::far(x, q) | pick_word(Self::is_whole(x), 0, u64::MAX)
+    fn uncommon<const WIDE: bool>(x: f64, q: f64) -> u64 {
+        match WIDE {
+            true => Self::far(x, q) | pick_word(Self::is_whole(x), 0, u64::MAX),
+            false => pick_word(Self::is_short(x, q), 0, u64::MAX),
+        }
     }
     #[inline(always)]
     fn eval_common<const WIDE: bool>(x: f64, q: f64) -> f64 {
-        zeta_sum(x, q, |a| whole_power(a, x))
+        match WIDE {
+            true => zeta_sum(x, q, |a| whole_power::<5>(a, x)),
+            false => zeta_sum_short(x, q),
+        }
     }
     #[inline(always)]
     fn far(x: f64, q: f64) -> u64 {

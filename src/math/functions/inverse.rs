@@ -180,7 +180,7 @@ impl Function for Atan2 {
         pick(x.is_nan() || y.is_nan(), f64::NAN, angle)
     }
     #[inline(always)]
-    fn uncommon(x: f64, y: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(x: f64, y: f64) -> u64 {
         outside(x.abs(), 1e-200, 1e200) | outside(y.abs(), 1e-200, 1e200)
     }
     #[inline(always)]

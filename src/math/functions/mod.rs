@@ -5,6 +5,8 @@
 //! their results are within 0.51 ULP. Results do not depend on the level or on an element's place: all products that
 //! are added use fused operations.
 //!
+//! Kernels compute most f32 functions in place (`codegen/formulas/`); what is here serves f64 and the others.
+//!
 //! Most algorithms and coefficients are those of FreeBSD's msun (fdlibm). `tools/fit_functions.py` makes the rest.
 
 #![allow(
@@ -37,7 +39,7 @@ trait Function {
     /// Whether [`Function::eval_common`] does not handle these operands: the top bit says so. Words are combined in vectors, bools
     /// are not.
     #[inline(always)]
-    fn uncommon(_x: f64, _y: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(_x: f64, _y: f64) -> u64 {
         u64::MAX
     }
     /// The value of common operands, with less work than [`Function::eval`] and the same bits. It is used for blocks of such
@@ -106,7 +108,7 @@ fn any<const N: usize>(f: impl Fn(f64, f64) -> u64, a: &[f64; N], b: &[f64; N]) 
 fn run_block<F: Function, const WIDE: bool, const N: usize>(a: [f64; N], b: [f64; N]) -> [f64; N] {
     let mut r = [0.0; N];
     // Loops that are this plain become vector code; iterators with closures do not always.
-    if !any(F::uncommon, &a, &b) {
+    if !any(F::uncommon::<WIDE>, &a, &b) {
         for i in 0..N {
             r[i] = F::eval_common::<WIDE>(a[i], b[i]);
         }

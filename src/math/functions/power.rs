@@ -87,7 +87,7 @@ impl Function for Pow {
         pick(y == 0.0 || x == 1.0, 1.0, value)
     }
     #[inline(always)]
-    fn uncommon(x: f64, y: f64) -> u64 {
+    fn uncommon<const WIDE: bool>(x: f64, y: f64) -> u64 {
         outside(x, LEAST, f64::INFINITY) | outside(y.abs(), 0.0, f64::INFINITY)
     }
     #[inline(always)]

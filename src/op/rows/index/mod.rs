@@ -58,6 +58,7 @@ fn by_tensors() -> Vec<Op> {
             index_put_type,
             Meaning::Fill(index_put),
         )
+        .updates()
         .order(MemoryOrder::First)
         .overwrites(overwrite_places)
         .doc("a copy with x[i, j, …] = values, or += values")

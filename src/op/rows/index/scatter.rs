@@ -22,6 +22,7 @@ fn scatter_rows() -> Vec<Op> {
             scatter_type,
             Meaning::Fill(|c, outs, pool| scatter(c, &mut outs[0], pool, reduce_of(c)?)),
         )
+        .updates()
         .doc("a copy with the elements of src written at the indices along dim")
         .spelled("aten.@.src aten.@.reduce torch.@ Tensor.@")
         .inplace("aten.@_.src aten.@_.reduce Tensor.@_"),
@@ -29,6 +30,7 @@ fn scatter_rows() -> Vec<Op> {
             scatter_type,
             Meaning::Fill(|c, outs, pool| scatter(c, &mut outs[0], pool, reduce_of(c)?)),
         )
+        .updates()
         .doc("a copy with a number written at the indices along dim")
         .spelled("aten.scatter.value aten.scatter.value_reduce torch.scatter Tensor.scatter")
         .inplace("aten.scatter_.value aten.scatter_.value_reduce Tensor.scatter_"),
@@ -36,6 +38,7 @@ fn scatter_rows() -> Vec<Op> {
             scatter_type,
             Meaning::Fill(|c, outs, pool| scatter(c, &mut outs[0], pool, Reduce::Sum)),
         )
+        .updates()
         .doc("a copy with the elements of src added at the indices along dim")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -43,6 +46,7 @@ fn scatter_rows() -> Vec<Op> {
             scatter_type,
             Meaning::Fill(scatter_reduce),
         )
+        .updates()
         .doc("a copy with the elements of src reduced into it at the indices along dim")
         .spelled("aten.@.two torch.@ Tensor.@")
         .inplace("aten.@_.two Tensor.@_"),

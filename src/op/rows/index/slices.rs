@@ -26,6 +26,7 @@ fn source_rows() -> Vec<Op> {
             index_source_type,
             Meaning::Fill(index_add),
         )
+        .updates()
         .doc("a copy with the slices of source added to those selected by index along dim")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -35,6 +36,7 @@ fn source_rows() -> Vec<Op> {
             Meaning::Fill(index_copy),
         )
         .overwrites(overwrite_slices)
+        .updates()
         .doc("a copy with the slices selected by index along dim replaced by those of source")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -43,6 +45,7 @@ fn source_rows() -> Vec<Op> {
             index_reduce_type,
             Meaning::Fill(index_reduce),
         )
+        .updates()
         .doc("slices of source reduced into the slices of self selected by index")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ Tensor.@_"),
@@ -58,6 +61,7 @@ fn fill_row() -> Op {
         },
         Meaning::Fill(index_fill),
     )
+    .updates()
     .order(MemoryOrder::First)
     .doc("a copy with the slices selected by index along dim filled with a number")
     .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")

@@ -15,7 +15,7 @@ pub(super) fn rows() -> Vec<Op> {
 
 /// Writes along dims.
 fn dim_write_rows() -> Vec<Op> {
-    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine));
+    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine)).updates();
     vec![
         op(
             "slice_scatter",
@@ -49,7 +49,7 @@ fn dim_write_rows() -> Vec<Op> {
 
 /// Writes to strided views.
 fn strided_write_rows() -> Vec<Op> {
-    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine));
+    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Fill(routine)).updates();
     vec![
         op(
             "as_strided_scatter",
