@@ -102,5 +102,6 @@ pub(super) fn atanh<R: Real>(x: R) -> R {
     let near = a.fma(s.horner(&ATANH) * s, a);
     let one = a.constant(1.0);
     let far = ((one + a) / (one - a)).ln() * 0.5;
-    R::pick(a.below(a.constant(0.5)), near, far).or_sign(x)
+    // The quotient of infinities is a NaN with a sign, which `ln` may keep or not.
+    R::pick(a.below(a.constant(0.5)), near, far).abs().or_sign(x)
 }

@@ -29,6 +29,7 @@ use crate::pass::build::{GraphBuilder, NodeOrigin};
 use crate::pass::{PassContext, each_graph};
 use crate::types::{TensorType, Type, Val};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// See the module.
@@ -292,8 +293,11 @@ impl Functionalize<'_> {
         };
         let known = graph.mutations.len().min(old.len());
         let (lead, rest) = old.split_at(known);
-        let all = [lead, &values, rest].concat();
-        graph.set_args(output, vec![Val::Tuple(all)]);
+        let all = Val::Tuple([lead, &values, rest].concat());
+        let ty: Result<Type, Infallible> =
+            all.try_map(&mut |&n: &NodeId| Ok(graph[n].meta.ty.clone().unwrap_or(Val::Unknown)));
+        graph.meta_mut(output).ty = ty.ok();
+        graph.set_args(output, vec![all]);
         graph.mutations.extend(mutations);
     }
 }
