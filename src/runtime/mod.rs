@@ -17,6 +17,7 @@ mod results;
 mod shared;
 mod steps;
 mod tables;
+mod tails;
 #[cfg(test)]
 mod tests;
 

@@ -1,7 +1,8 @@
 //! Runs one step: a kernel over its chunks, a contraction, an op's routine, or control flow.
 
 use super::executable::{Executable, RoutineFn, RunError};
-use super::plan::{Action, Alone, ContractPlan, Follow};
+use super::plan::{Action, ContractPlan};
+use super::tails::{Alone, Follow};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
