@@ -261,6 +261,12 @@ impl Target {
         features.iter().all(|&f| self.has(f))
     }
 
+    /// The target for [`Target::parse`], in terms of this machine: `native-avx512f`.
+    pub fn relative_name(self) -> String {
+        let missing = Target::native().features().filter(|&f| !self.has(f));
+        missing.fold("native".to_string(), |text, f| format!("{text}-{}", f.name()))
+    }
+
     /// Its features.
     pub fn features(self) -> impl Iterator<Item = Feature> {
         Feature::ALL.iter().copied().filter(move |&f| self.has(f))

@@ -72,7 +72,9 @@ pub unsafe extern "C" fn fxc_options_set_precision(options: *mut fxc_options, na
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let (options, name) = unsafe { (borrow_mut(options, "the options")?, borrow_text(name, "the precision")?) };
-        let precision = Precision::parse(name).map_err(Failure::Argument)?;
+        let precision = Precision::parse(name);
+        let precision =
+            precision.map_err(|valid| Failure::Argument(format!("unknown precision \"{name}\": {valid}")))?;
         options.0 = std::mem::take(&mut options.0).precision(precision);
         Ok(())
     })

@@ -26,6 +26,7 @@ mod output;
 mod passes;
 mod print;
 mod quantize;
+mod reduce;
 mod rewrite;
 mod run;
 mod save;
@@ -115,6 +116,7 @@ enum Command {
     Quantize(quantize::Args),
     Bench(bench::Args),
     Bisect(bisect::Args),
+    Reduce(reduce::Args),
     Info(info::Args),
     Cache(cache::Args),
     Explain(explain::Args),
@@ -321,6 +323,7 @@ fn run_command(app: &mut App, command: &Command) -> Outcome {
         Command::Quantize(a) => quantize::main(app, a),
         Command::Bench(a) => bench::main(app, a),
         Command::Bisect(a) => bisect::main(app, a),
+        Command::Reduce(a) => reduce::main(app, a),
         Command::Opt(a) => opt::main(app, a),
         Command::Info(a) => info::main(app, a),
         Command::Cache(a) => cache::main(app, a),

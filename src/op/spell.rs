@@ -1,8 +1,9 @@
 //! Writes a canonical call in torch's spelling: the inverse of resolving a spelling.
 
 use super::bind::find_param;
-use super::{Form, Op, ParamType, Schema, lift_literal, numbers};
+use super::{Form, Op, ParamType, Schema, canonical_path, check_signature, lift_literal, numbers};
 use crate::types::{ScalarKind, Type, Val};
+use std::convert::Infallible;
 
 /// A call in torch's spelling.
 #[derive(Clone, Debug)]
@@ -54,13 +55,9 @@ const OF_NUMBERS: [&str; 7] = [
 
 /// Spells a call of `op`, with one argument per parameter of its row, by the first of its spellings that torch has and
 /// that can express the call. ATen's overloads come first, then functions of the torch module, of `operator`, and
-/// methods; for numbers the order is reversed. `is_number` tells whether a leaf is a Python number or a tensor, if that
-/// is known.
-pub fn spell_call<T: Clone + PartialEq>(
-    op: &'static Op,
-    args: &[Val<T>],
-    is_number: IsNumber<T>,
-) -> Option<Spelled<T>> {
+/// methods; for numbers the order is reversed. `type_of` returns the type of a leaf, if it is known.
+pub fn spell_call<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], type_of: TypeOf<T>) -> Option<Spelled<T>> {
+    let is_number: IsNumber<T> = &|l| is_number(type_of(l).as_ref());
     let numbers = op.schema.params.iter().zip(args).any(|(p, v)| {
         let takes_both = is_tensor(&p.ty) || p.ty == ParamType::Any;
         takes_both && matches!(v, Val::Leaf(l) if is_number(l) != Some(false))
@@ -70,15 +67,34 @@ pub fn spell_call<T: Clone + PartialEq>(
         let forms = op.forms.iter().filter(|f| !f.inplace);
         forms
             .flat_map(|f| f.paths().filter(|p| p.starts_with(family)).map(move |p| (f, p)))
-            .find_map(|(form, path)| in_form(op, form, path, args, is_number))
+            .filter_map(|(form, path)| in_form(op, form, path, args, is_number))
+            .find(|spelled| is_accepted(spelled, type_of))
     })
 }
 
+/// The type of a leaf; `None` if it is unknown.
+pub type TypeOf<'a, T> = &'a dyn Fn(&T) -> Option<Type>;
+
 /// Whether a leaf is a Python number; `None` if that is unknown.
-pub type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;
+type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;
+
+/// Whether torch's own signature accepts the call. A row has one schema for overloads that differ slightly: torch's
+/// `count_nonzero.default` takes one dim, and `count_nonzero.dim_IntList` a list.
+fn is_accepted<T>(spelled: &Spelled<T>, type_of: TypeOf<T>) -> bool {
+    let typed = |v: &Val<T>| -> Type {
+        match v.try_map(&mut |l| Ok::<Type, Infallible>(type_of(l).unwrap_or(Val::Unknown))) {
+            Ok(ty) => ty,
+        }
+    };
+    let path = canonical_path(&spelled.target, spelled.method);
+    let args: Vec<Type> = spelled.args.iter().map(typed).collect();
+    let kwargs: Vec<(&str, Type)> = spelled.kwargs.iter().map(|(k, v)| (k.as_str(), typed(v))).collect();
+    let kwargs: Vec<(&str, &Type)> = kwargs.iter().map(|(k, t)| (*k, t)).collect();
+    check_signature(&path, &args, &kwargs).is_ok()
+}
 
 /// Whether values of a type are Python numbers; `None` if the type is unknown.
-pub fn is_number(ty: Option<&Type>) -> Option<bool> {
+fn is_number(ty: Option<&Type>) -> Option<bool> {
     match ty? {
         Val::Unknown => None,
         Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) => Some(true),

@@ -54,7 +54,7 @@
 //! | `annotate_getitem_nodes`, `AnnotateTypesWithSchema` | inference gives every node its type | B |
 //! | `ShapeEnv`: named sizes, ranges, guards | [`Dim`](crate::types::Dim), [`DimRange`](crate::graph::DimRange), [`SizeGuard`](crate::graph::SizeGuard); `dim N in 1..9`, `dim where` | B |
 //! | `make_fx(decomposition_table)` | [`decompose`](super::decompose()) | B |
-//! | `net_min_base` minimizer | [`minimize`](crate::driver::minimize), `fxc bisect`, `fxc opt --bisect` | A |
+//! | `net_min_base` minimizer | [`minimize`](crate::driver::minimize), `fxc bisect`, `fxc reduce`, `fxc opt --bisect` | A |
 //! | `FxGraphDrawer` | `fxc print --format dot`, `svg`, `model-explorer`, `netron`, each with `--fused` | A |
 //! | Inductor's `PatternExpr` (`Ignored`, `ListOf`, `users`, `extra_check`) | [rules](crate::rewrite): `$a`, `*%xs`, `users(%x)`, `where` | B |
 //!

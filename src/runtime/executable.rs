@@ -164,7 +164,6 @@ impl Executable {
         let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
-        let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
         let tensor_inputs = number_tensor_inputs(&program);
         Ok(Executable {
             kernels,
@@ -187,7 +186,7 @@ impl Executable {
             target: options.target,
             results,
             tables: Tables::find_in(&program),
-            addresses,
+            addresses: vec![std::ptr::null_mut(); program.buffers.len()],
             read,
             args: vec![],
             built: [code, begin.elapsed() - code],

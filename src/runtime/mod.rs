@@ -17,7 +17,7 @@ mod results;
 mod shared;
 mod steps;
 mod tables;
-mod tails;
+mod tail;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@
 
 use super::executable::{Executable, RoutineFn, RunError};
 use super::plan::{Action, ContractPlan};
-use super::tails::{Alone, Follow};
+use super::tail::{Alone, Follow};
 use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};

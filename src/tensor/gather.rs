@@ -2,6 +2,8 @@
 //! because checking each element would cost more than the read.
 
 use super::wide::{WideLoop, run_wide, with_wide_vectors};
+#[cfg(target_arch = "x86_64")]
+use crate::target::{Feature, thread_target};
 use std::ops::{Add, Mul};
 
 /// The positions in a tensor that a line of indices refers to: `index[j] * along + j * step` for column `j`. Indices
@@ -176,15 +178,15 @@ unsafe fn read_lanes<T: Copy>(src: &[T], places: &[i32], out: &mut [T; LANES]) {
 }
 
 /// `out[j] = src[places[j]]`, zero for negative positions, by gather instructions. Returns false, and writes nothing, if elements do not
-/// have 4 bytes or the machine does not have AVX-512. (On Sapphire Rapids this takes half the time of single reads.)
+/// have 4 bytes or the target does not have AVX-512. (On Sapphire Rapids this takes half the time of single reads.)
 ///
 /// # Safety
 /// All positions are below the length of `src`. `out` and `places` have the same length.
 unsafe fn gather_words<T: Copy>(src: &[T], places: &[i32], out: &mut [T]) -> bool {
     debug_assert_eq!(places.len(), out.len());
     #[cfg(target_arch = "x86_64")]
-    if size_of::<T>() == 4 && is_x86_feature_detected!("avx512f") {
-        // SAFETY: guaranteed by the caller; the machine has the feature.
+    if size_of::<T>() == 4 && thread_target().has(Feature::Avx512F) {
+        // SAFETY: guaranteed by the caller; the machine has the features of every thread's target.
         unsafe { gather_words_avx512(src.as_ptr().cast(), places, out.as_mut_ptr().cast()) };
         return true;
     }

@@ -11,6 +11,7 @@ mod element;
 pub mod files;
 mod float8;
 mod gather;
+mod guard;
 mod heap;
 mod layout;
 mod lost;

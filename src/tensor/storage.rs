@@ -4,6 +4,7 @@ mod life;
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};
+use super::guard::guarded_pages;
 use super::quantized::Quantized;
 use crate::budget;
 use memmap2::{Mmap, MmapMut};
@@ -68,13 +69,25 @@ impl AlignedBytes {
         if len >= PAGES && !budget::allows_bytes(len) {
             budget::refuse_bytes(len);
         }
-        if let Some(b) = Self::in_pages(len) {
+        if let Some(b) = Self::between_guards(len).or_else(|| Self::in_pages(len)) {
             return b;
         }
         // SAFETY: the layout's size is at least one.
         let ptr = unsafe { alloc_zeroed(layout) };
         let ptr = NonNull::new(ptr).unwrap_or_else(|| budget::refuse_bytes(len));
         AlignedBytes { ptr, len, pages: None }
+    }
+
+    /// `len` zeros next to a protected page, if tests ask for that.
+    fn between_guards(len: usize) -> Option<AlignedBytes> {
+        let (mut pages, offset) = guarded_pages(len)?;
+        let ptr = NonNull::new(pages.as_mut_ptr().wrapping_add(offset))?;
+        budget::add_held(len);
+        Some(AlignedBytes {
+            ptr,
+            len,
+            pages: Some(Pages::Own(pages)),
+        })
     }
 
     /// `len` zeros in new pages; `None` if the size is too small or the system refuses.

@@ -33,6 +33,8 @@ mod positions;
 mod quantize;
 mod quantized;
 mod readme;
+#[cfg(unix)]
+mod reduce;
 mod sharing;
 mod snapshots;
 mod stage_texts;

@@ -6,7 +6,7 @@
 
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
-use crate::op::spell::{Spelled, is_number, spell_call};
+use crate::op::spell::{Spelled, spell_call};
 use crate::types::Val;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ fn spell_node(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
     for (k, v) in node.kwargs() {
         args[op.schema.index_of(k)?] = v.clone();
     }
-    spell_call(op, &args, &|n| is_number(graph[*n].meta.ty.as_ref()))
+    spell_call(op, &args, &|n| graph[*n].meta.ty.clone())
 }
 
 /// torch's full path of the function that a node calls: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is

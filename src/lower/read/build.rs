@@ -14,6 +14,9 @@ impl Tir {
     pub(in crate::lower) fn push_call(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
         let types = call.map(|t| t.ty.clone());
         let ids = call.map(|t| ValueId(t.id));
+        if let Some(number) = number_result(&types) {
+            return Ok(number);
+        }
         if let Some(r) = crate::lower::special::recognise_special(self, &types, &ids)? {
             return Ok(Val::Leaf(self.traced(r)));
         }
@@ -143,6 +146,19 @@ pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<V
         args.push(p.default.as_ref().map_or(Val::None, lift_literal));
     }
     Call { op, args }
+}
+
+/// The result of Python arithmetic on known numbers, which needs no code.
+fn number_result(types: &Call<TensorType>) -> Option<Val<Traced>> {
+    if types.args.iter().any(|a| !a.leaves().is_empty()) {
+        return None;
+    }
+    match types.op.result_type(types, &mut Sizes::default()).ok()? {
+        Val::Bool(b) => Some(Val::Bool(b)),
+        Val::Int(d) => Some(Val::Int(d)),
+        Val::Float(x) => Some(Val::Float(x)),
+        _ => None,
+    }
 }
 
 fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {

@@ -10,3 +10,6 @@ pub(super) mod merge_rows;
 pub mod named_arguments;
 pub(super) mod reinplace;
 pub(super) mod respell;
+
+#[cfg(test)]
+mod tests;

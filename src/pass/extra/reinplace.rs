@@ -9,12 +9,13 @@
 #![doc = include_str!("../examples/reinplace.md")]
 
 use crate::diag::Diagnostic;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::op::{Form, Meaning, Op};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::{self, Form, Meaning, Op};
 use crate::pass::build::full_args;
 use crate::pass::{PassContext, canonical_op, each_graph};
-use crate::types::Val;
+use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usize, Diagnostic> {
@@ -61,7 +62,7 @@ fn inplace_spelling(
     if !matches!(op.meaning, Meaning::Pointwise(_)) {
         return None;
     }
-    let path = in_place(op)?;
+    let path = in_place(graph, n, op)?;
     let x = *graph[n].args().first()?.as_leaf()?;
     let same = graph[x].meta.ty.is_some() && graph[x].meta.ty == graph[n].meta.ty;
     if !same || !owners.contains(&x) || full_args(op, graph, n).is_err() {
@@ -75,14 +76,30 @@ fn inplace_spelling(
     (ended && !twice && !others.into_iter().any(|i| shared.contains(&i))).then_some(path)
 }
 
-/// The overload that writes to the first parameter.
-fn in_place(op: &Op) -> Option<String> {
+/// The overload that writes to the first parameter, among those that accept the node's arguments: `div_.Tensor_mode` needs a
+/// rounding mode, `div_.Tensor` takes none.
+fn in_place(graph: &Graph, n: NodeId, op: &'static Op) -> Option<String> {
+    let typed = |v: &Arg| -> Type {
+        match v.try_map(&mut |&i| Ok::<Type, Infallible>(graph[i].meta.ty.clone().unwrap_or(Val::Unknown))) {
+            Ok(ty) => ty,
+        }
+    };
+    let args: Vec<Type> = graph[n].args().iter().map(typed).collect();
+    let kwargs: Vec<(&str, Type)> = graph[n].kwargs().iter().map(|(k, v)| (&**k, typed(v))).collect();
+    let kwargs: Vec<(&str, &Type)> = kwargs.iter().map(|(k, t)| (*k, t)).collect();
+    let accepts = |p: &&str| op::resolve(p, &args, &kwargs).is_ok_and(|s| s.op == op && s.inplace);
     let forms = op
         .forms
         .iter()
-        .filter(|f| f.inplace && f.schema.is_none() && f.fixed.is_empty());
-    let mut paths = forms.flat_map(Form::paths);
-    paths.find(|p| p.starts_with("aten.")).map(|p| format!("torch.ops.{p}"))
+        .filter(|f| f.inplace && f.fixed.is_empty() && has_same_order(op, f));
+    let mut paths = forms.flat_map(Form::paths).filter(|p| p.starts_with("aten."));
+    paths.find(accepts).map(|p| format!("torch.ops.{p}"))
+}
+
+/// Whether the form's parameters are the first ones of the row, so that arguments mean the same by position.
+fn has_same_order(op: &Op, form: &Form) -> bool {
+    let (row, own) = (&op.schema.params, &form.schema_of(op).params);
+    own.len() <= row.len() && own.iter().zip(row).all(|(a, b)| a.name == b.name)
 }
 
 /// The nodes that may share `x`'s memory; `None` if that is unknown.

@@ -36,8 +36,7 @@ pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usiz
 fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     let op = canonical_op(graph, n)?;
     let args = full_args(op, graph, n).ok()?;
-    let is_number = |n: &NodeId| spell::is_number(graph[*n].meta.ty.as_ref());
-    let Some(s) = spell::spell_call(op, &args, &is_number) else {
+    let Some(s) = spell::spell_call(op, &args, &|n| graph[*n].meta.ty.clone()) else {
         return Some(false);
     };
     let opcode = if s.method {

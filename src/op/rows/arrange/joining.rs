@@ -42,16 +42,19 @@ fn of_least_rank() -> Vec<Op> {
             map_tensors(b, c, OpId::Atleast1d)
         })
         .doc("each tensor with at least one dim")
+        .aliasing()
         .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
         Op::composite("atleast_2d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
             map_tensors(b, c, OpId::Atleast2d)
         })
         .doc("each tensor with at least two dims")
+        .aliasing()
         .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
         Op::composite("atleast_3d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
             map_tensors(b, c, OpId::Atleast3d)
         })
         .doc("each tensor with at least three dims")
+        .aliasing()
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
     ]
 }
@@ -86,9 +89,11 @@ fn grid_rows() -> Vec<Op> {
             meshgrid,
         )
         .doc("coordinate grids from coordinate vectors")
+        .aliasing()
         .spelled("aten.@.indexing aten.@ torch.@ torch.functional.@"),
         Op::composite("broadcast_tensors(Tensor[] tensors) -> Tensor[]", broadcast_tensors)
             .doc("tensors expanded to their common shape")
+            .aliasing()
             .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("cartesian_prod(Tensor[] tensors) -> Tensor", cartesian_prod)
             .doc("all combinations of elements of vectors, as rows")

@@ -179,7 +179,12 @@ fn inverse_scale(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>>
 /// A vector, reshaped to lie along dim `axis` of a tensor of rank `rank`.
 fn reshape_along(b: &mut dyn Build, t: &Traced, rank: usize, axis: usize) -> OpResult<Traced> {
     let mut shape = vec![Dim::Const(1); rank];
-    shape[axis] = t.ty.numel();
+    // A tensor of rank 0 has no dim, although -1 and 0 wrap to one.
+    let Some(size) = shape.get_mut(axis) else {
+        let title = "`axis` must be between 0 and number of dimensions of input";
+        return Err(OpError::arg("axis", title));
+    };
+    *size = t.ty.numel();
     b.reshape(t, &shape)
 }
 

@@ -20,7 +20,7 @@ mod tests;
 mod write;
 
 use super::normalize::Normalize;
-use crate::diag::Diagnostic;
+use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcode};
 use crate::infer::{self, Resolved};
 use crate::op::layout::Layout;
@@ -38,6 +38,37 @@ pub(crate) fn run(module: &mut GraphModule, _cx: &mut PassContext) -> Result<usi
 
 /// Makes every graph of the module functional. Returns the number of writes.
 pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+    let changed = functionalize_graphs(module)?;
+    check_called_graphs(module)?;
+    Ok(changed)
+}
+
+/// Control flow calls graphs that compute values. As in torch, these write neither to their inputs nor to buffers: their new
+/// values would be additional results.
+fn check_called_graphs(module: &GraphModule) -> Result<(), Diagnostic> {
+    for graph in module.graphs.values() {
+        for n in graph.iter() {
+            for name in graph[n].args().iter().filter_map(graph_name) {
+                if module.graphs.get(name).is_some_and(|g| !g.mutations.is_empty()) {
+                    let title =
+                        format!("`{name}` writes to its inputs or to buffers, which is not allowed in a called graph");
+                    let d = Diagnostic::new(Code::E0202, title).at_opt(graph[n].meta.span, "called here");
+                    return Err(d.help("return the new value as a result, and write it in the calling graph"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn graph_name(arg: &Arg) -> Option<&str> {
+    match arg {
+        Val::Graph(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn functionalize_graphs(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let survey = CallSurvey::from_graph(module, graph);
         if survey.writes == 0 && !survey.draws {

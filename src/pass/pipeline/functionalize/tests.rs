@@ -367,3 +367,53 @@ fn scans_in_place_keep_the_dtype() {
         &[1., 100., -56., 44., f64::INFINITY, f64::INFINITY],
     );
 }
+
+/// Ops on lists of tensors return views of them.
+#[test]
+fn items_of_lists_share_memory() {
+    for call in [
+        "torch.atleast_1d([%x, %x])",
+        "torch.atleast_2d([%x, %x])",
+        "torch.broadcast_tensors([%x, %x])",
+    ] {
+        check(
+            &format!(
+                "%l = call_function {call}
+                %a = call_function operator.getitem(%l, 0)
+                %w = call_method mul_(%x, 2)
+                output %a"
+            ),
+            &[2., 4., 6., 8., 10., 12.],
+        );
+    }
+    check(
+        "%v = call_method select(%x, 1, 0)
+        %l = call_function torch.meshgrid([%v, %v], indexing=\"ij\")
+        %a = call_function operator.getitem(%l, 1)
+        %w = call_method mul_(%v, 2)
+        output %a",
+        &[2., 8., 2., 8.],
+    );
+}
+
+/// torch refuses branches and loop bodies that write to their inputs.
+#[test]
+fn called_graphs_do_not_write() {
+    let text = |body: &str| {
+        format!(
+            "graph main {{ %x : f32[2] = placeholder x  %p : b8[] = placeholder p
+            %y = call_function torch.cond(%p, @yes, @no, (%x,))  output %y }}
+            graph yes {{ %x = placeholder x  {body}  output (%z,) }}
+            graph no {{ %x = placeholder x  %z = call_function torch.sin(%x)  output (%z,) }}"
+        )
+    };
+    let mut m = module(&text(
+        "%y = call_method add_(%x, 1)  %z = call_function torch.mul(%y, 2)",
+    ));
+    let error = functionalize(&mut m).unwrap_err();
+    assert!(error.title.contains("`yes` writes to its inputs"), "{error:?}");
+    let mut m = module(&text(
+        "%y = call_function torch.mul(%x, 2)  %z = call_method add_(%y, 1)",
+    ));
+    functionalize(&mut m).unwrap();
+}

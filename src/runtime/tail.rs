@@ -1,0 +1,97 @@
+//! Kernels that run on the pieces of a contraction's result.
+
+use crate::code::CompiledKernels;
+use crate::math::contract::{Tile, TileTail};
+use crate::program::{MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Repeat};
+use std::ffi::c_void;
+
+/// A kernel that runs on pieces of a result that is never complete in memory. All its buffers are that result.
+pub(super) struct Alone<'a> {
+    pub kernels: &'a CompiledKernels,
+    pub kernel: usize,
+    /// The number of its buffers.
+    pub buffers: usize,
+}
+
+impl Alone<'_> {
+    /// The kernel in the form that `math` calls.
+    pub(super) fn as_tail(&self) -> TileTail {
+        unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
+            // SAFETY: the context is the `Alone` that outlives the contraction; the tile belongs to the caller.
+            let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
+            let args = [t.data; MAX_BETWEEN_BUFFERS];
+            // SAFETY: the kernel is flat over its buffers, all of which are this piece. The piece is complete, and no
+            // other thread uses it.
+            unsafe {
+                let args = &args[..a.buffers.min(MAX_BETWEEN_BUFFERS)];
+                a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
+            };
+        }
+        TileTail {
+            call,
+            context: std::ptr::from_ref(self).cast(),
+        }
+    }
+}
+
+/// The kernel that runs on the pieces of a contraction's result.
+pub(super) struct Follow<'a> {
+    pub kernels: &'a CompiledKernels,
+    pub kernel: usize,
+    pub args: &'a [*mut u8],
+    /// How the elements of each buffer repeat.
+    pub repeats: &'a [Option<Repeat>],
+}
+
+impl Follow<'_> {
+    /// Runs the kernel on a range of elements of the result.
+    ///
+    /// # Safety
+    /// The elements are complete, and no other thread uses them.
+    unsafe fn run(&self, mut begin: usize, end: usize) {
+        let null = std::ptr::null_mut();
+        if self.repeats.iter().all(Option::is_none) {
+            // SAFETY: the kernel is flat over the result and uses no scratch memory. It only reads the other buffers.
+            unsafe { self.kernels.run(self.kernel, self.args, begin, end, null) };
+            return;
+        }
+        let mut args = [null; MAX_TAIL_BUFFERS];
+        while begin < end {
+            let mut stop = end;
+            for ((arg, base), repeat) in args.iter_mut().zip(self.args).zip(self.repeats) {
+                *arg = match repeat {
+                    Some(r) => {
+                        let start = begin - begin % r.period;
+                        stop = stop.min(start + r.period);
+                        base.wrapping_sub(start * r.size)
+                    }
+                    None => *base,
+                };
+            }
+            let args = &args[..self.args.len().min(MAX_TAIL_BUFFERS)];
+            // SAFETY: as above. Buffers that repeat are read between two multiples of their period, relative to the first.
+            unsafe { self.kernels.run(self.kernel, args, begin, stop, null) };
+            begin = stop;
+        }
+    }
+
+    /// The kernel in the form that `math` calls.
+    pub(super) fn as_tail(&self) -> TileTail {
+        unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
+            // SAFETY: the context is the `Follow` that outlives the contraction; the tile belongs to the caller.
+            let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };
+            // Rows without gaps are one piece.
+            let whole = t.row_stride == t.cols;
+            let (rows, cols) = if whole { (1, t.rows * t.cols) } else { (t.rows, t.cols) };
+            for row in 0..rows {
+                let begin = t.offset + row * t.row_stride;
+                // SAFETY: the tile's elements are complete, and no other thread uses them.
+                unsafe { f.run(begin, begin + cols) };
+            }
+        }
+        TileTail {
+            call,
+            context: std::ptr::from_ref(self).cast(),
+        }
+    }
+}

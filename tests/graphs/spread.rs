@@ -1,0 +1,375 @@
+//! How far the results of a graph may differ from the interpreter's.
+//!
+//! Compiled code rounds differently: it fuses, contracts multiply-adds, sums in another order and has functions of its own. What
+//! that changes depends on the graph, so the graph itself is asked: the interpreter runs it again with the operands and
+//! results of every op that rounds moved by a rounding, up, down and at random. Results may differ by some times what this
+//! changes. A result for which nothing rounds must be equal, bit for bit.
+
+use crate::outcome::{Outcome, interpreted};
+use fxc::graph::{Arg, GraphModule, NodeId};
+use fxc::internals::op::{self, Effect, ExprText, Meaning, Op};
+use fxc::internals::tensor::{Scalar, SplitMix, Tensor};
+use fxc::interp::{Hooked, Hooks, RunningNode, RuntimeValue};
+use fxc::types::{DType, Val};
+use std::collections::HashSet;
+
+/// Functions of scalar expressions that round at most as IEEE says.
+const EXACT_FUNCTIONS: [&str; 26] = [
+    "neg",
+    "abs",
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "sqrt",
+    "isnan",
+    "isinf",
+    "signbit",
+    "truncdiv",
+    "fmod",
+    "max",
+    "min",
+    "fmax",
+    "fmin",
+    "copysign",
+    "nextafter",
+    "gcd",
+    "where",
+    "cast",
+    "f32",
+    "f64",
+    "i64",
+    "b8",
+];
+
+/// How much is moved, and how much of it is allowed.
+#[derive(Clone, Copy)]
+pub struct Level {
+    /// The number of runs.
+    pub runs: u64,
+    /// Whether ops that seem to be exact are moved too.
+    pub all: bool,
+    /// The roundings that f32 operands are moved by.
+    pub units: f64,
+    /// The multiple of the change that is allowed.
+    pub factor: f64,
+}
+
+/// The usual level.
+pub const USUAL: Level = Level {
+    runs: 5,
+    all: false,
+    units: 1.0,
+    factor: 12.0,
+};
+/// A second opinion on a difference.
+pub const WIDE: Level = Level {
+    runs: 30,
+    all: true,
+    units: 2.0,
+    factor: 25.0,
+};
+/// For products of operands that are rounded to bf16.
+pub const ROUGH: Level = Level {
+    runs: 12,
+    all: true,
+    units: 65536.0,
+    factor: 12.0,
+};
+
+/// How far each element of an outcome may differ.
+pub struct Spread {
+    base: Outcome,
+    /// For each result, the allowed difference of each element; infinite if it is undetermined.
+    allowed: Vec<Vec<f64>>,
+    /// Whether each result is computed without rounding.
+    strict: Vec<bool>,
+}
+
+impl Spread {
+    /// Runs a canonical module at a level.
+    pub fn measure(module: &GraphModule, inputs: &[Tensor], level: Level) -> Result<Spread, String> {
+        let mut plain = Jitter::new(0, level, true);
+        let base = interpreted(module, inputs, &mut plain)?;
+        let mut s = Spread {
+            allowed: base.iter().map(|(_, t)| vec![0.0; t.numel()]).collect(),
+            strict: vec![],
+            base,
+        };
+        for seed in 0..level.runs {
+            // An operand that is moved can leave what an op accepts. Then other runs tell.
+            if let Ok(moved) = interpreted(module, inputs, &mut Jitter::new(seed, level, false)) {
+                s.widen(&moved, level.factor);
+            }
+        }
+        s.strict = strict_results(module, &s.base, &plain.soft);
+        Ok(s)
+    }
+
+    fn widen(&mut self, moved: &Outcome, factor: f64) {
+        for ((base, allowed), moved) in self.base.iter().zip(&mut self.allowed).zip(moved) {
+            if base.1.ty() != moved.1.ty() {
+                allowed.fill(f64::INFINITY);
+                continue;
+            }
+            for (i, a) in allowed.iter_mut().enumerate() {
+                let (x, y) = (base.1.get(i).to_f64(), moved.1.get(i).to_f64());
+                let equal = x == y || (x.is_nan() && y.is_nan());
+                let change = if equal { 0.0 } else { (x - y).abs() * factor };
+                *a = a.max(if change.is_nan() || !base.1.dtype().is_float() && !equal {
+                    f64::INFINITY
+                } else {
+                    change
+                });
+            }
+        }
+    }
+
+    /// The first difference from the expected outcome. With `loose`, NaN, infinities and signed zeros are not compared.
+    pub fn difference(&self, got: &Outcome, loose: bool) -> Option<String> {
+        if got.len() != self.base.len() {
+            return Some(format!("{} results instead of {}", got.len(), self.base.len()));
+        }
+        let mut all = self.base.iter().zip(got).enumerate();
+        all.find_map(|(k, ((name, want), (_, got)))| {
+            if got.dtype() != want.dtype() || got.shape() != want.shape() {
+                // Sizes that depend on values may change.
+                let open = self.allowed[k].first() == Some(&f64::INFINITY);
+                return (!open).then(|| format!("{name}: {} instead of {}", got.ty(), want.ty()));
+            }
+            let strict = self.strict[k] && !loose;
+            let differs = |&i: &usize| !agrees(got.get(i), want.get(i), self.allowed[k][i], strict, loose);
+            let i = (0..want.numel()).find(differs)?;
+            let count = (0..want.numel()).filter(differs).count();
+            Some(format!(
+                "{name}: element {i} is {:?} instead of {:?}, at most {:.1e} apart; {count} of {} elements differ",
+                got.get(i),
+                want.get(i),
+                self.allowed[k][i],
+                want.numel()
+            ))
+        })
+    }
+}
+
+fn agrees(got: Scalar, want: Scalar, allowed: f64, strict: bool, loose: bool) -> bool {
+    if got.bits() == want.bits() || allowed.is_infinite() {
+        return true;
+    }
+    if !want.dtype().is_float() {
+        return got == want;
+    }
+    let (g, w) = (got.to_f64(), want.to_f64());
+    if g.is_nan() && w.is_nan() {
+        return true;
+    }
+    if strict {
+        return false;
+    }
+    if loose && (!g.is_finite() || !w.is_finite()) {
+        return true;
+    }
+    // Results that are denormal may be zero: products of bf16 treat them so.
+    g == w || (g - w).abs() <= allowed + 8.0 * unit(want.dtype()) * w.abs() + smallest(want.dtype())
+}
+
+/// The distance from 1 to the next number.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::EPSILON,
+        DType::F16 => 1.0 / 1024.0,
+        DType::BF16 => 1.0 / 128.0,
+        DType::F32 => f32::EPSILON as f64,
+        _ => 0.25,
+    }
+}
+
+fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-300,
+        DType::F16 => 1.2e-7,
+        _ => 3e-38,
+    }
+}
+
+/// Results that no op that rounds has a part in.
+fn strict_results(module: &GraphModule, base: &Outcome, soft: &HashSet<NodeId>) -> Vec<bool> {
+    let Some(graph) = module.entry() else { return vec![] };
+    let mut soft = soft.clone();
+    for n in graph.iter() {
+        if graph[n].inputs().iter().any(|i| soft.contains(i)) {
+            soft.insert(n);
+        }
+    }
+    let any = graph.output().is_some_and(|o| soft.contains(&o));
+    let results = graph
+        .output()
+        .and_then(|o| graph[o].args().first()?.items().map(<[_]>::to_vec))
+        .unwrap_or_default();
+    let results = &results[graph.mutations.len().min(results.len())..];
+    // A result that is a tuple counts as several.
+    let is_tensor = |r: &Arg| {
+        r.as_leaf()
+            .is_some_and(|&n| matches!(graph[n].meta.ty, Some(Val::Leaf(_))))
+    };
+    let simple = results.iter().all(is_tensor) && results.len() <= base.len();
+    let of_result = |i: usize| match results.get(i).and_then(|r| r.as_leaf()) {
+        Some(n) if simple => !soft.contains(n),
+        _ => !any,
+    };
+    (0..base.len()).map(of_result).collect()
+}
+
+/// Hooks that move operands and results.
+struct Jitter {
+    seed: u64,
+    r: SplitMix,
+    level: Level,
+    /// Whether to move nothing and only record which nodes round.
+    plain: bool,
+    soft: HashSet<NodeId>,
+}
+
+/// What a call does to the numbers.
+#[derive(PartialEq)]
+enum Rounding {
+    /// Nothing.
+    None,
+    /// It rounds its result once.
+    Once,
+    /// It rounds its results in its own way.
+    Result,
+    /// It also rounds within, which depends on the operands.
+    Inside,
+}
+
+impl Jitter {
+    fn new(seed: u64, level: Level, plain: bool) -> Jitter {
+        Jitter {
+            seed,
+            r: SplitMix::new(seed),
+            level,
+            plain,
+            soft: HashSet::new(),
+        }
+    }
+
+    /// The value with each float moved. Sharp elements stay unless `all`.
+    fn moved(&mut self, v: &RuntimeValue, all: bool) -> RuntimeValue {
+        v.map(|t| match t.dtype().is_float() && t.dtype().size() > 1 {
+            true => Tensor::from_fn(t.dtype(), t.shape(), |i| self.moved_element(t.get(i), all)),
+            false => t.clone(),
+        })
+    }
+
+    fn moved_element(&mut self, s: Scalar, all: bool) -> Scalar {
+        let x = s.to_f64();
+        // What is 0 stays 0 at first: masks, and values that are padded.
+        if !x.is_finite() || (x == 0.0 && !self.level.all) || (is_sharp(x) && !all) {
+            return s;
+        }
+        let direction = match self.seed {
+            0 => 1.0,
+            1 => -1.0,
+            _ => self.r.next_below(3) as f64 - 1.0,
+        };
+        let units = if s.dtype() == DType::F32 { self.level.units } else { 1.0 };
+        // A sum within an expression, as 1 + erf(x), rounds to what 1 has.
+        let within = if self.level.all { 1.0 } else { 0.0 };
+        Scalar::F64(x + (x.abs() + within) * direction * units * unit(s.dtype())).cast(s.dtype())
+    }
+}
+
+impl Hooks for Jitter {
+    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
+        let row = op::by_name(at.target());
+        let still = row.is_some_and(|op| matches!(op.meaning, Meaning::View(_) | Meaning::Host));
+        if !at.node().op().is_call() || still {
+            return Ok(None);
+        }
+        let draws = row.is_some_and(|op| op.effect == Effect::Random);
+        // A call with effects or draws must run once.
+        let result = at.call(at.args, at.kwargs)?;
+        let rounding = rounding(row, &at, &result, self.level.all);
+        if rounding != Rounding::None && (rounding != Rounding::Once || !is_all_sharp(&result)) {
+            self.soft.insert(at.id);
+        }
+        if self.plain || rounding == Rounding::None {
+            return Ok(Some(result));
+        }
+        let all = self.level.all || rounding != Rounding::Once;
+        if rounding != Rounding::Inside || draws {
+            return Ok(Some(self.moved(&result, all)));
+        }
+        let args: Vec<RuntimeValue> = at.args.iter().map(|v| self.moved(v, true)).collect();
+        let kwargs: Vec<_> = at
+            .kwargs
+            .iter()
+            .map(|(k, v)| (k.clone(), self.moved(v, true)))
+            .collect();
+        let result = at.call(&args, &kwargs)?;
+        Ok(Some(self.moved(&result, all)))
+    }
+}
+
+fn rounding(row: Option<&Op>, at: &RunningNode<'_>, result: &RuntimeValue, all: bool) -> Rounding {
+    let Some(row) = row else { return Rounding::Inside };
+    match row.meaning {
+        Meaning::Pointwise(p) => match p.expr {
+            ExprText::Fixed(text) if has_exact_functions(text) => Rounding::Once,
+            _ => Rounding::Result,
+        },
+        _ if all => Rounding::Inside,
+        _ if keeps_elements(at, result) => Rounding::None,
+        Meaning::Reduce(_) | Meaning::Contract(_) if is_sharp_call(at, result) => Rounding::None,
+        _ => Rounding::Inside,
+    }
+}
+
+fn has_exact_functions(expr: &str) -> bool {
+    let starts = expr.match_indices('(').map(|(i, _)| &expr[..i]);
+    let word = |before: &str| {
+        let start = before
+            .rfind(|c: char| !c.is_alphanumeric() && c != '_')
+            .map_or(0, |i| i + 1);
+        before[start..].to_string()
+    };
+    !expr.contains("**")
+        && starts
+            .map(word)
+            .all(|w| w.is_empty() || EXACT_FUNCTIONS.contains(&w.as_str()))
+}
+
+/// Numbers on which sums and products of moderate length are exact.
+fn is_sharp(x: f64) -> bool {
+    !x.is_finite() || (x.abs() <= 256.0 && (x * 16.0).fract() == 0.0)
+}
+
+fn floats(v: &RuntimeValue) -> Vec<f64> {
+    let tensors = v.leaves().into_iter().filter(|t| t.dtype().is_float());
+    tensors
+        .flat_map(|t| (0..t.numel()).map(|i| t.get(i).to_f64()))
+        .collect()
+}
+
+fn is_all_sharp(v: &RuntimeValue) -> bool {
+    floats(v).into_iter().all(is_sharp)
+}
+
+fn is_sharp_call(at: &RunningNode<'_>, result: &RuntimeValue) -> bool {
+    at.args
+        .iter()
+        .chain(at.kwargs.iter().map(|(_, v)| v))
+        .chain([result])
+        .all(is_all_sharp)
+}
+
+/// Whether a call only moves elements: each of its results is one of its operands' elements, or a small whole number.
+fn keeps_elements(at: &RunningNode<'_>, result: &RuntimeValue) -> bool {
+    let operands = at.args.iter().chain(at.kwargs.iter().map(|(_, v)| v));
+    let known: HashSet<u64> = operands.flat_map(floats).map(f64::to_bits).collect();
+    let is_kept = |x: f64| known.contains(&x.to_bits()) || !x.is_finite() || x.abs() <= 1.0 && x.fract() == 0.0;
+    let only_tensors = matches!(result, Val::Leaf(_) | Val::Tuple(_) | Val::List(_));
+    only_tensors && floats(result).into_iter().all(is_kept)
+}
