@@ -19,13 +19,12 @@ pub struct Spelled<T> {
 }
 
 /// Ops whose ATen overloads accept numbers for tensors (torch's `should_allow_numbers_as_tensors`).
-const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 7] = [
     "aten.add.Tensor",
     "aten.sub.Tensor",
     "aten.mul.Tensor",
     "aten.div.Tensor",
     "aten.div.Tensor_mode",
-    "aten.rsub.Tensor",
     "aten.floor_divide.default",
     "aten.remainder.Tensor",
 ];

@@ -5,11 +5,13 @@ use crate::outcome::panic_text;
 use crate::shapes::{Changes, adapt, change_literal};
 use crate::templates::TEMPLATES;
 use crate::values::random_tensor;
+use fxc::diag::Diagnostic;
 use fxc::graph::{Arg, Graph, GraphModule, NodeId, Opcode, print};
 use fxc::internals::driver::Session;
 use fxc::internals::op::{self, Meaning, Op, ParamType, random};
 use fxc::internals::tensor::{SplitMix, Tensor};
 use fxc::interp::{Env, Interpreter};
+use fxc::pass;
 use fxc::types::{DType, TensorType, Val};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +47,12 @@ pub fn grow(seed: u64) -> Option<Case> {
     let calls = 2 + g.r.next_below(14);
     g.add_calls(calls);
     g.finish()
+}
+
+/// Whether a branch or a loop body writes to its inputs, which is an error: some ops update running statistics.
+fn writes_in_called_graph(m: &GraphModule) -> bool {
+    let refused = |d: &Diagnostic| d.title.contains("which is not allowed in a called graph");
+    m.graphs.len() > 1 && pass::functionalize(&mut m.clone()).is_err_and(|d| refused(&d))
 }
 
 impl Grower {
@@ -99,7 +107,7 @@ impl Grower {
             .collect();
         graph.set_output(Val::Tuple(calls));
         let mut session = Session::new();
-        if session.check(&mut whole, &[]).is_err() || !self.has_small_types(&whole) {
+        if session.check(&mut whole, &[]).is_err() || !self.has_small_types(&whole) || writes_in_called_graph(&whole) {
             return false;
         }
         random::seed(0);

@@ -372,22 +372,24 @@ fn scans_in_place_keep_the_dtype() {
 #[test]
 fn items_of_lists_share_memory() {
     for call in [
-        "torch.atleast_1d([%x, %x])",
-        "torch.atleast_2d([%x, %x])",
-        "torch.broadcast_tensors([%x, %x])",
+        "torch.atleast_1d([%z, %z])",
+        "torch.atleast_2d([%z, %z])",
+        "torch.broadcast_tensors([%z, %z])",
     ] {
         check(
             &format!(
-                "%l = call_function {call}
+                "%z = call_function mul(%x, 1)
+                %l = call_function {call}
                 %a = call_function operator.getitem(%l, 0)
-                %w = call_method mul_(%x, 2)
+                %w = call_method mul_(%z, 2)
                 output %a"
             ),
             &[2., 4., 6., 8., 10., 12.],
         );
     }
     check(
-        "%v = call_method select(%x, 1, 0)
+        "%z = call_function mul(%x, 1)
+        %v = call_method select(%z, 1, 0)
         %l = call_function torch.meshgrid([%v, %v], indexing=\"ij\")
         %a = call_function operator.getitem(%l, 1)
         %w = call_method mul_(%v, 2)
