@@ -138,9 +138,8 @@ impl Isa {
 
     /// Every instruction set that this machine can run, the narrowest vectors first.
     pub fn available() -> Vec<Isa> {
-        let all = Isa::BY_PREFERENCE.into_iter().rev();
-        all.filter(|isa| Target::native().has_all(isa.needed_features()))
-            .collect()
+        let runs = |isa: &Isa| Target::native().has_all(isa.needed_features());
+        Isa::BY_PREFERENCE.into_iter().rev().filter(runs).collect()
     }
 
     /// Lanes of f32 in one vector.
@@ -231,13 +230,11 @@ impl Target {
 
     /// The native target, or the features of a level and the levels below it.
     fn from_level(name: &str) -> Target {
-        match LEVELS.iter().position(|l| l.0 == name) {
-            Some(i) => {
-                let features = LEVELS[..=i].iter().flat_map(|l| l.1);
-                features.fold(Target::default(), |t, &f| t.with(f))
-            }
-            None => Target::native(),
-        }
+        let Some(i) = LEVELS.iter().position(|l| l.0 == name) else {
+            return Target::native();
+        };
+        let features = LEVELS[..=i].iter().flat_map(|l| l.1);
+        features.fold(Target::default(), |t, &f| t.with(f))
     }
 
     /// Adds a feature.
@@ -364,10 +361,8 @@ mod tests {
     fn targets_are_compared_as_sets() {
         let v2 = Target::from_level("x86-64-v2");
         let (vnni, bf16) = (v2.with(Avx512Vnni), v2.with(Avx512Bf16));
-        assert_eq!(
-            (vnni.missing_feature(bf16), bf16.missing_feature(vnni)),
-            (Some(Avx512Bf16), Some(Avx512Vnni))
-        );
+        let missing = (vnni.missing_feature(bf16), bf16.missing_feature(vnni));
+        assert_eq!(missing, (Some(Avx512Bf16), Some(Avx512Vnni)));
         assert_eq!(vnni.missing_feature(v2), None);
     }
 
@@ -388,9 +383,8 @@ mod tests {
     #[test]
     fn a_thread_has_the_target_of_its_work() {
         let outside = thread_target();
-        let inside = with_target(Target::default(), || {
-            (thread_target(), with_target(outside, thread_target))
-        });
+        let nested = || (thread_target(), with_target(outside, thread_target));
+        let inside = with_target(Target::default(), nested);
         assert_eq!(inside, (Target::default(), outside));
         assert_eq!((outside, thread_target()), (Target::native(), Target::native()));
         // The loops of a target that the machine cannot run use what it has.
