@@ -18,7 +18,7 @@ const ERFC: [f32; 9] = [
 ];
 
 /// `2 / sqrt(pi)` as two summands.
-const SLOPE: f32 = 1.128_379_2;
+const SLOPE: f32 = std::f32::consts::FRAC_2_SQRT_PI;
 const SLOPE_LOW: f32 = -5.863_538_3e-8;
 
 /// `2 / sqrt(pi) / x² - erf(x) / x³` by `x²`, for `|x| <= 1/2`.

@@ -136,7 +136,8 @@ impl Quantization {
     fn keep_inaccurate(&mut self) {
         let Some(limit) = self.max_error else { return };
         // NaN exceeds every limit.
-        let exceeds = |layer: &&QuantizedLayer| layer.kept.is_none() && !(layer.error() <= limit);
+        let is_within = |layer: &QuantizedLayer| layer.error() <= limit;
+        let exceeds = |layer: &&QuantizedLayer| layer.kept.is_none() && !is_within(layer);
         let inaccurate: Vec<Arc<str>> = self.layers().filter(exceeds).map(|l| l.path.clone()).collect();
         for path in inaccurate {
             self.keep(&path, "its error exceeds the limit");
@@ -241,7 +242,7 @@ fn reason_to_keep(layer: &QuantizedLayer, options: &QuantizeOptions) -> Option<S
         return Some(format!("it has fewer than {SMALLEST} elements"));
     }
     match options.weights {
-        WeightFormat::Int4 { group } if layer.shape[1] % group != 0 => {
+        WeightFormat::Int4 { group } if !layer.shape[1].is_multiple_of(group) => {
             Some(format!("{} inputs are not a multiple of {group}", layer.shape[1]))
         }
         _ => None,

@@ -26,7 +26,7 @@ impl WeightFormat {
             _ => name.strip_prefix("int4-g").and_then(|n| n.parse().ok()),
         };
         match group {
-            Some(group) if group >= 2 && group % 2 == 0 => Ok(WeightFormat::Int4 { group }),
+            Some(group) if group >= 2 && group.is_multiple_of(2) => Ok(WeightFormat::Int4 { group }),
             _ => Err("expected int8, int4, or int4-gN with an even group size N, such as int4-g32".to_string()),
         }
     }
