@@ -23,7 +23,7 @@ impl WeightFormat {
         let group = match name {
             "int8" => return Ok(WeightFormat::Int8),
             "int4" => Some(32),
-            _ => name.strip_prefix("int4-g").and_then(|n| n.parse().ok()),
+            _ => name.strip_prefix("int4-g").and_then(|n| n.parse::<usize>().ok()),
         };
         match group {
             Some(group) if group >= 2 && group.is_multiple_of(2) => Ok(WeightFormat::Int4 { group }),
