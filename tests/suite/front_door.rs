@@ -124,7 +124,8 @@ fn types_of(file: &Path) -> Vec<PublicType> {
             continue;
         };
         let body: Vec<&str> = lines[i + 1..].iter().take_while(|l| **l != "}").copied().collect();
-        if !is_enum && !(line.ends_with('{') && has_only_public_fields(&body)) {
+        let is_open = is_enum || line.ends_with('{') && has_only_public_fields(&body);
+        if !is_open {
             continue;
         }
         let above = lines[..i]
