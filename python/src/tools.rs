@@ -17,13 +17,13 @@ fn failed(py: Python<'_>, d: Diagnostic) -> PyErr {
 #[pyo3(signature = (path, verify = false))]
 pub(crate) fn info(py: Python<'_>, path: std::path::PathBuf, verify: bool) -> PyResult<String> {
     let described = detached(py, || {
-        let file = CompiledFile::open(&path)?;
+        let file = CompiledFile::open(&path).map_err(Box::new)?;
         if verify {
-            file.verify()?;
+            file.verify().map_err(Box::new)?;
         }
         Ok(describe::describe_file(&file).to_string())
     })?;
-    described.map_err(|d| failed(py, d))
+    described.map_err(|d: Box<Diagnostic>| failed(py, *d))
 }
 
 /// The cache of compiled models; `None` if it is off.

@@ -79,7 +79,7 @@ fn while_loop(g: &mut Grower, n: NodeId, x: &Tensor) -> Results {
     );
     test.set_output(Val::Leaf(less));
     let test = insert(g, test);
-    let Val::Graph(body) = add_graph(g, &[Tensor::scalar(0i64), x.clone()], &[x.clone()])? else {
+    let Val::Graph(body) = add_graph(g, &[Tensor::scalar(0i64), x.clone()], std::slice::from_ref(x))? else {
         return None;
     };
     // The body's first input is the counter.
@@ -131,7 +131,7 @@ fn scan(g: &mut Grower, n: NodeId, x: &Tensor) -> Results {
 
 fn map(g: &mut Grower, n: NodeId, x: &Tensor) -> Results {
     let row = row(x)?;
-    let f = add_graph(g, &[row.clone()], &[row])?;
+    let f = add_graph(g, std::slice::from_ref(&row), std::slice::from_ref(&row))?;
     let rows = Val::List(vec![Val::Leaf(n)]);
     Some((
         call(g, "torch.ops.higher_order.map_impl", vec![f, rows, Val::List(vec![])]),

@@ -13,9 +13,10 @@ use fxc::types::{Dim, Val};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A way to run a graph.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum Way {
     /// Interpreted after it was printed and read.
+    #[default]
     Read,
     /// Interpreted after each pass of the pipeline.
     EachPass,
@@ -67,12 +68,6 @@ pub fn check(case: &Case, seed: u64) -> Result<(), Failure> {
             what: format!("panic: {}", panic_text(&*e)),
         })
     })
-}
-
-impl Default for Way {
-    fn default() -> Way {
-        Way::Read
-    }
 }
 
 fn chosen_ways(case: &Case, seed: u64) -> Vec<Way> {
