@@ -5,7 +5,7 @@ Each is a minimax fit (Lawson's algorithm), whose coefficients are rounded to f3
 the others are fitted again. The printed error is the largest one on 400 points, relative to the function that the polynomial
 is for.
 """
-from typing import Callable
+from collections.abc import Callable
 
 import mpmath as mp
 import numpy as np
