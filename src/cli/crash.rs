@@ -38,7 +38,7 @@ fn report(panic: &PanicHookInfo<'_>) {
         Ok(path) => {
             let path = path.display();
             let _ = writeln!(text, " = note: `sh {path}` runs the command again");
-            text += " = help: `fxc reduce` with the model, its inputs and options reduces the model to the nodes that fail\n";
+            text += " = help: use `fxc reduce` with the model, its inputs and options to reduce the model to the nodes that fail\n";
             let _ = writeln!(text, " = help: report it with {path} and the files that it lists");
         }
         Err(e) => {

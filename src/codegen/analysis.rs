@@ -1,6 +1,6 @@
 //! Facts about loop bodies that decide how loops are lowered.
 
-use super::formulas;
+use super::inline::{is_inline_binary, is_inline_unary};
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
 use crate::math::functions::{LANE_OPS, LaneOp};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -99,16 +99,6 @@ pub(super) fn body_shape(body: &[Stmt], k: &Kernel) -> BodyShape {
     r
 }
 
-/// Whether an f32 function of one number is computed in place.
-pub(super) fn is_inline_unary(op: Unary) -> bool {
-    use Unary::*;
-    let polynomial = matches!(
-        op,
-        Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tanh | Erf | Sigmoid
-    );
-    polynomial || formulas::has_unary(op)
-}
-
 /// Whether an instruction becomes a call of a vector function.
 fn calls_function(i: &Inst, k: &Kernel) -> bool {
     let (op, x) = match i {
@@ -118,7 +108,7 @@ fn calls_function(i: &Inst, k: &Kernel) -> bool {
     };
     let inline = match op {
         LaneOp::Unary(op) => is_inline_unary(op),
-        LaneOp::Binary(op) => formulas::has_binary(op),
+        LaneOp::Binary(op) => is_inline_binary(op),
     };
     let inline = inline && k.dtype(x) == DType::F32;
     k.dtype(x).is_float() && !inline && LANE_OPS.contains(&op)

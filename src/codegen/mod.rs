@@ -25,6 +25,7 @@ mod forms;
 mod formulas;
 mod func;
 mod function;
+mod inline;
 mod inside;
 mod inst;
 mod integers;

@@ -2,7 +2,7 @@
 //! what suits their lengths.
 
 use super::analysis::is_inline_unary;
-use super::formulas;
+use super::inline::is_inline_binary;
 use super::integers::divides_or_shifts;
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -212,7 +212,7 @@ impl WidthSurvey<'_> {
             Inst::Op(ScalarOp::Binary(op, x, _)) => {
                 use Binary::*;
                 match d(*x) {
-                    F32 if formulas::has_binary(*op) => true,
+                    F32 if is_inline_binary(*op) => true,
                     F32 | F64 => matches!(
                         op,
                         Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv

@@ -49,9 +49,10 @@ const LOWER: [&str; 9] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 33] = [
+const CODEGEN: [&str; 35] = [
     "widen",
     "table",
+    "inline",
     "analysis",
     "lanes",
     "natives",
@@ -61,6 +62,7 @@ const CODEGEN: [&str; 33] = [
     "elements",
     "poly",
     "exp",
+    "formulas",
     "integers",
     "remainder",
     "ops",
@@ -185,10 +187,12 @@ const ACCESS: [&str; 12] = [
 ];
 
 /// Files that access something other than the user's: what the system says about the process, and the cache's own folder.
-const OWN_ACCESS: [&str; 8] = [
+const OWN_ACCESS: [&str; 9] = [
     "runtime/code.rs",
     "cli/bench/memory.rs",
     "cli/signals.rs",
+    // A temporary folder for models that are tried.
+    "cli/reduce/trial.rs",
     "driver/cache/folder.rs",
     "driver/cache/known.rs",
     // Reads how much memory the system has.

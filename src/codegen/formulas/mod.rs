@@ -129,12 +129,19 @@ pub(super) fn binary<R: Real>(op: Binary) -> Option<fn(R, R) -> R> {
     })
 }
 
-/// Whether an f32 operation of one number has a formula.
-pub(super) fn has_unary(op: Unary) -> bool {
-    unary::<Vector>(op).is_some()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::inline::{has_unary_formula, is_inline_binary};
+    use crate::math::functions::{LANE_OPS, LaneOp};
 
-/// Whether an f32 operation of two numbers has a formula.
-pub(super) fn has_binary(op: Binary) -> bool {
-    binary::<Vector>(op).is_some()
+    #[test]
+    fn analysis_knows_the_formulas() {
+        for op in LANE_OPS {
+            match *op {
+                LaneOp::Unary(op) => assert_eq!(unary::<Vector>(op).is_some(), has_unary_formula(op), "{op:?}"),
+                LaneOp::Binary(op) => assert_eq!(binary::<Vector>(op).is_some(), is_inline_binary(op), "{op:?}"),
+            }
+        }
+    }
 }
