@@ -1,8 +1,7 @@
 //! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
-use super::analysis::is_inline_unary;
-use super::inline::is_inline_binary;
+use super::inline::{is_inline_binary, is_inline_unary};
 use super::integers::divides_or_shifts;
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};

@@ -16,7 +16,6 @@ mod vector;
 
 use crate::scalar::{Binary, Unary};
 use std::ops::{Add, Div, Mul, Sub};
-pub(super) use vector::Vector;
 
 /// An f32 number or the f32 lanes of a vector.
 pub(super) trait Real:
@@ -131,6 +130,7 @@ pub(super) fn binary<R: Real>(op: Binary) -> Option<fn(R, R) -> R> {
 
 #[cfg(test)]
 mod tests {
+    use super::vector::Vector;
     use super::*;
     use crate::codegen::inline::{has_unary_formula, is_inline_binary};
     use crate::math::functions::{LANE_OPS, LaneOp};
