@@ -68,7 +68,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     }
     app.show_progress(&format!("the failure: {failure}"));
     let before = node_count(&failing.module);
-    // A panic of the interpreter, which computes values for smaller graphs, is no news.
+    // The interpreter computes the values of smaller graphs and may panic on them. The trial's own process reports the failure,
+    // so the message of this panic would only confuse.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let reduced = reduce(failing, args.attempts, &mut |f| {
