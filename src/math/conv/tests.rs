@@ -251,11 +251,9 @@ fn square(c: usize, o: usize, groups: usize, size: usize, kernel: usize, stride:
     }
 }
 
-/// Layers of real networks, large enough to be split and to have gaps between pixels.
-#[test]
-fn layers_agree() {
-    let (one, two) = (Pool::new(1), Pool::new(2));
-    for (i, conv) in [
+/// Layers of real networks in two dims, dense and in groups: large enough to be split and to have gaps between pixels.
+fn plain_layers() -> Vec<Conv> {
+    vec![
         square(3, 40, 1, 31, 7, 2),
         square(40, 40, 1, 17, 3, 1),
         square(512, 40, 1, 5, 3, 1),
@@ -278,6 +276,12 @@ fn layers_agree() {
         square(40, 40, 5, 40, 3, 1),
         square(36, 24, 4, 29, 3, 1),
         square(72, 144, 3, 15, 3, 2),
+    ]
+}
+
+/// Transposed layers, batches, long rows, and layers in three dims.
+fn other_layers() -> Vec<Conv> {
+    vec![
         Conv {
             transposed: true,
             ..square(16, 20, 1, 14, 4, 2)
@@ -317,9 +321,12 @@ fn layers_agree() {
             ..square(20, 36, 1, 14, 3, 1)
         },
     ]
-    .into_iter()
-    .enumerate()
-    {
+}
+
+#[test]
+fn layers_agree() {
+    let (one, two) = (Pool::new(1), Pool::new(2));
+    for (i, conv) in plain_layers().into_iter().chain(other_layers()).enumerate() {
         let layouts = [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast];
         let kinds = [
             (DType::F32, Precision::F32),
