@@ -1,6 +1,6 @@
 //! Parts of matrices, and the triangular solutions and factorisations that spend their time in products of such parts.
 
-use super::lines::dot;
+use super::lines::{add_scaled, dot};
 use super::matrix::Matrix;
 use crate::tensor::with_wide_vectors;
 use std::ops::Range;
@@ -64,7 +64,7 @@ fn solve_block(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit
     for step in 0..rows.len() {
         let i = if upper { rows.end - 1 - step } else { rows.start + step };
         let known = if upper { i + 1..rows.end } else { rows.start..i };
-        known.for_each(|k| b.subtract_row(i, k, a.at(i, k)));
+        b.subtract_products(i, known.clone(), &a.row(i)[known], 0..b.columns);
         if !unit {
             let pivot = a.at(i, i);
             let row = &mut b.v[i * b.columns..(i + 1) * b.columns];
@@ -79,16 +79,12 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     let (least, n) = (a.rows.min(a.columns), a.columns);
     let mut found = (vec![], 0);
     if least <= 2 * BLOCK {
-        with_wide_vectors(|| lu_columns(a, 0..least, n, &mut found));
+        lu_columns(a, 0..least, n, &mut found);
         return found;
     }
     for columns in blocks(least) {
-        with_wide_vectors(|| lu_columns(a, columns.clone(), columns.end, &mut found));
-        with_wide_vectors(|| {
-            for (i, k) in columns.clone().flat_map(|i| (columns.start..i).map(move |k| (i, k))) {
-                a.subtract_row_part(i, k, a.at(i, k), columns.end..n);
-            }
-        });
+        lu_columns(a, columns.clone(), columns.end, &mut found);
+        with_wide_vectors(|| eliminate_rows(a, columns.start..columns.end, columns.clone(), n));
         let below = a.part(columns.end..a.rows, columns.clone());
         let right = a.part(columns.clone(), columns.end..n);
         a.subtract_at(columns.end, columns.end, &below.times(&right));
@@ -96,24 +92,63 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     found
 }
 
+/// The columns that are eliminated one by one, before those after them are updated with all of them.
+const PANEL: usize = 8;
+
 /// Eliminates some columns from those after them that are before `end`.
+fn lu_columns(a: &mut Matrix, columns: Range<usize>, end: usize, found: &mut (Vec<usize>, usize)) {
+    let mut panel = vec![];
+    for start in columns.clone().step_by(PANEL) {
+        let now = start..columns.end.min(start + PANEL);
+        with_wide_vectors(|| lu_panel(a, now.clone(), &mut panel, found));
+        with_wide_vectors(|| eliminate_rows(a, now.start..a.rows, now, end));
+    }
+}
+
+/// Subtracts from the rows the products with those of `known`, whose factors are known, in the columns from those to `end`.
 #[inline(always)]
-fn lu_columns(a: &mut Matrix, columns: Range<usize>, end: usize, (pivots, singular): &mut (Vec<usize>, usize)) {
-    for k in columns {
-        let larger = |p: usize, i: usize| if a.at(i, k).abs() > a.at(p, k).abs() { i } else { p };
-        let p = (k..a.rows).fold(k, larger);
-        pivots.push(p + 1);
-        if a.at(p, k) == 0.0 {
-            *singular = if *singular == 0 { k + 1 } else { *singular };
+fn eliminate_rows(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize) {
+    let mut factors = [0.0; BLOCK];
+    for i in rows {
+        let before = known.start..known.end.min(i);
+        let factors = &mut factors[..before.len()];
+        factors.copy_from_slice(&a.row(i)[before.clone()]);
+        a.subtract_products(i, before, factors, known.end..end);
+    }
+}
+
+/// Eliminates some columns from each other. They are copied to `panel` column by column, where their elements are neighbours.
+#[inline(always)]
+fn lu_panel(a: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>, (pivots, singular): &mut (Vec<usize>, usize)) {
+    let (first, height, n) = (columns.start, a.rows - columns.start, a.columns);
+    panel.clear();
+    for j in columns.clone() {
+        panel.extend((first..a.rows).map(|i| a.v[i * n + j]));
+    }
+    for k in 0..columns.len() {
+        let column = &panel[k * height..(k + 1) * height];
+        let larger = |p: usize, i: usize| if column[i].abs() > column[p].abs() { i } else { p };
+        let p = (k..height).fold(k, larger);
+        pivots.push(first + p + 1);
+        if column[p] == 0.0 {
+            *singular = if *singular == 0 { first + k + 1 } else { *singular };
             continue;
         }
-        a.swap_rows(p, k);
-        let pivot = a.at(k, k);
-        for i in k + 1..a.rows {
-            let f = a.at(i, k) / pivot;
-            a.set(i, k, f);
-            a.subtract_row_part(i, k, f, k + 1..end);
+        a.swap_rows(first + p, first + k);
+        panel.chunks_exact_mut(height).for_each(|c| c.swap(p, k));
+        let (done, later) = panel.split_at_mut((k + 1) * height);
+        let (pivot, below) = (done[k * height + k], &mut done[k * height + k + 1..]);
+        below.iter_mut().for_each(|x| *x /= pivot);
+        for column in later.chunks_exact_mut(height) {
+            let f = column[k];
+            add_scaled(&mut column[k + 1..], -f, below);
         }
+    }
+    for (j, column) in columns.zip(panel.chunks_exact(height)) {
+        column
+            .iter()
+            .enumerate()
+            .for_each(|(i, x)| a.v[(first + i) * n + j] = *x);
     }
 }
 

@@ -7,10 +7,15 @@ use super::matrix::Matrix;
 /// pivot (0 if there is none).
 pub(in crate::op::rows) fn solve_in_place(a: &mut Matrix, b: &mut Matrix) -> usize {
     let (pivots, singular) = lu(a);
-    pivots.iter().enumerate().for_each(|(k, p)| b.swap_rows(k, p - 1));
-    solve_triangle(a, b, false, true);
-    solve_triangle(a, b, true, false);
+    solve_factored(a, &pivots, b);
     singular
+}
+
+/// Solves `A X = B` in place of `b` with the result of [`lu`] for A (`getrs`).
+pub(in crate::op::rows) fn solve_factored(factors: &Matrix, pivots: &[usize], b: &mut Matrix) {
+    pivots.iter().enumerate().for_each(|(k, p)| b.swap_rows(k, p - 1));
+    solve_triangle(factors, b, false, true);
+    solve_triangle(factors, b, true, false);
 }
 
 /// The sign of the permutation that the pivots of [`lu`] describe.

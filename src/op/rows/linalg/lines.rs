@@ -9,10 +9,65 @@ pub(super) fn add_scaled(y: &mut [f64], f: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += f * x);
 }
 
-/// The inner product, summed in eight lanes.
+/// The columns whose sums stay in registers while rows are added to them.
+const COLUMNS: usize = 32;
+
+/// Subtracts from `y` the product of each factor and its row, one row after another. The rows begin `stride` elements apart.
+#[inline(always)]
+pub(super) fn subtract_rows(y: &mut [f64], factors: &[f64], rows: &[f64], stride: usize) {
+    combine_rows(y, factors, rows, stride, |y, x| y - x);
+}
+
+/// Combines `y` with the product of each factor and its row: `y = combine(y, factor * row)`.
+#[inline(always)]
+fn combine_rows(y: &mut [f64], factors: &[f64], rows: &[f64], stride: usize, combine: impl Fn(f64, f64) -> f64 + Copy) {
+    let (mut start, end) = (0, y.len());
+    while end - start >= COLUMNS {
+        combine_lanes::<COLUMNS>(&mut y[start..], factors, &rows[start..], stride, combine);
+        start += COLUMNS;
+    }
+    while end - start >= COLUMNS / 4 {
+        combine_lanes::<{ COLUMNS / 4 }>(&mut y[start..], factors, &rows[start..], stride, combine);
+        start += COLUMNS / 4;
+    }
+    for j in start..end {
+        combine_lanes::<1>(&mut y[j..], factors, &rows[j..], stride, combine);
+    }
+}
+
+/// [`combine_rows`] for the first `N` columns.
+#[inline(always)]
+fn combine_lanes<const N: usize>(
+    y: &mut [f64],
+    factors: &[f64],
+    rows: &[f64],
+    stride: usize,
+    combine: impl Fn(f64, f64) -> f64,
+) {
+    let mut sums = [0.0; N];
+    sums.copy_from_slice(&y[..N]);
+    for (k, f) in factors.iter().enumerate() {
+        let row = &rows[k * stride..][..N];
+        for j in 0..N {
+            sums[j] = combine(sums[j], f * row[j]);
+        }
+    }
+    y[..N].copy_from_slice(&sums);
+}
+
+/// The number of partial sums of an inner product.
+pub(super) const LANES: usize = 8;
+
+/// The sum of partial sums.
+#[inline(always)]
+pub(super) fn add_lanes(sums: [f64; LANES]) -> f64 {
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
+}
+
+/// The inner product, summed in [`LANES`] partial sums.
 #[inline(always)]
 pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
-    const LANES: usize = 8;
     let mut sums = [0.0; LANES];
     let (x, y) = (&x[..x.len().min(y.len())], &y[..x.len().min(y.len())]);
     let (a, b) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
@@ -22,8 +77,7 @@ pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
             sums[i] += x[i] * y[i];
         }
     }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + b) + (c + d)) + ((e + f) + (g + h)) + rest
+    add_lanes(sums) + rest
 }
 
 /// Turns a vector into a Householder reflection `1 - tau v v^T` that maps it to `[beta, 0, …]` (LAPACK's `larfg`). The
@@ -59,9 +113,7 @@ pub(super) fn reflect_rows(
     let n = a.columns;
     sums.clear();
     sums.resize(columns.len(), 0.0);
-    for (i, x) in v.iter().enumerate() {
-        add_scaled(sums, *x, &a.v[(row + i) * n..][columns.clone()]);
-    }
+    combine_rows(sums, v, &a.v[row * n + columns.start..], n, |y, x| y + x);
     for (i, x) in v.iter().enumerate() {
         add_scaled(&mut a.v[(row + i) * n..][columns.clone()], -tau * x, sums);
     }

@@ -1,6 +1,6 @@
 //! A matrix in f64 and its products.
 
-use super::lines::add_scaled;
+use super::lines::subtract_rows;
 use crate::op::OpResult;
 use crate::op::rows::dense::zeros;
 use crate::tensor::{Scalar, Tensor, matmul_f64};
@@ -89,26 +89,28 @@ impl Matrix {
     }
 
     /// Subtracts `f` times row `k` from row `i`.
-    #[inline(always)]
     pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
-        self.subtract_row_part(i, k, f, 0..self.columns);
+        self.subtract_products(i, k..k + 1, &[f], 0..self.columns);
     }
 
-    /// [`Matrix::subtract_row`] for some columns.
+    /// Subtracts from some columns of row `i` the product of each factor and its row of `known`, which does not contain `i`.
     #[inline(always)]
-    pub(crate) fn subtract_row_part(&mut self, i: usize, k: usize, f: f64, columns: Range<usize>) {
+    pub(crate) fn subtract_products(&mut self, i: usize, known: Range<usize>, factors: &[f64], columns: Range<usize>) {
+        if known.is_empty() || columns.is_empty() {
+            return;
+        }
         let n = self.columns;
-        let (y, x) = match i > k {
+        let (y, rows) = match i > known.start {
             true => {
                 let (head, tail) = self.v.split_at_mut(i * n);
-                (&mut tail[columns.clone()], &head[k * n..][columns])
+                (&mut tail[columns.clone()], &head[known.start * n + columns.start..])
             }
             false => {
-                let (head, tail) = self.v.split_at_mut(k * n);
-                (&mut head[i * n..][columns.clone()], &tail[columns])
+                let (head, tail) = self.v.split_at_mut(known.start * n);
+                (&mut head[i * n..][columns.clone()], &tail[columns.start..])
             }
         };
-        add_scaled(y, -f, x);
+        subtract_rows(y, &factors[..known.len()], rows, n);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Eigenvalues of symmetric matrices: Householder's reduction to a tridiagonal matrix, and the implicit QL algorithm
 //! (Martin, Reinsch and Wilkinson 1968; Dubrulle 1970).
 
-use super::lines::{add_scaled, dot, magnitude, reflect_rows, reflection};
+use super::lines::{LANES, add_lanes, add_scaled, dot, magnitude, reflect_rows, reflection};
 use super::matrix::Matrix;
 use crate::tensor::with_wide_vectors;
 
@@ -31,11 +31,13 @@ fn decompose(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
     let mut a = m.clone();
     a.v.iter_mut().for_each(|x| *x /= scale);
     let (mut diagonal, mut subdiagonal, taus) = tridiagonal(&mut a);
-    let mut vectors = match with_vectors {
-        true => basis(&a, &taus),
-        false => Matrix::zeros(0, 0),
-    };
-    implicit_ql(&mut diagonal, &mut subdiagonal, &mut vectors);
+    let mut vectors = Matrix::zeros(0, 0);
+    if with_vectors {
+        vectors = basis(&a, &taus);
+        implicit_ql(&mut diagonal, &mut subdiagonal, &mut vectors);
+    } else {
+        root_free_ql(&mut diagonal, &mut subdiagonal);
+    }
     diagonal.iter_mut().for_each(|x| *x *= scale);
     (diagonal, vectors)
 }
@@ -56,8 +58,7 @@ fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         let (tau, beta) = reflection(u);
         (taus[k], subdiagonal[k]) = (tau, beta);
         for (i, row) in (k + 1..n).zip(lower.chunks_exact_mut(n)) {
-            update_row(&mut row[k + 1..], v[i], w[i], &v[k + 1..], &w[k + 1..]);
-            next[i] = tau * dot(&row[k + 1..], u);
+            next[i] = tau * update_and_dot(&mut row[k + 1..], v[i], w[i], &v[k + 1..], &w[k + 1..], u);
         }
         let next = &mut next[k + 1..];
         let half = tau / 2.0 * dot(next, u);
@@ -82,6 +83,28 @@ fn update_row(row: &mut [f64], x: f64, y: f64, v: &[f64], w: &[f64]) {
     row.iter_mut().zip(both).for_each(|(a, (w, v))| *a -= x * w + y * v);
 }
 
+/// Calls [`update_row`] and returns the inner product of the new row and `u`, in one pass. The sum has the order of [`dot`].
+#[inline(always)]
+fn update_and_dot(row: &mut [f64], x: f64, y: f64, v: &[f64], w: &[f64], u: &[f64]) -> f64 {
+    let together = row.len() / LANES * LANES;
+    let (row, last) = row.split_at_mut(together);
+    let (v, last_v) = v.split_at(together);
+    let (w, last_w) = w.split_at(together);
+    let (u, last_u) = u.split_at(together);
+    update_row(last, x, y, last_v, last_w);
+    let rest: f64 = last.iter().zip(last_u).map(|(a, u)| a * u).sum();
+    let mut sums = [0.0; LANES];
+    let chunks = row.as_chunks_mut::<LANES>().0.iter_mut().zip(u.as_chunks::<LANES>().0);
+    let both = v.as_chunks::<LANES>().0.iter().zip(w.as_chunks::<LANES>().0);
+    for ((row, u), (v, w)) in chunks.zip(both) {
+        for i in 0..LANES {
+            row[i] -= x * w[i] + y * v[i];
+            sums[i] += row[i] * u[i];
+        }
+    }
+    add_lanes(sums) + rest
+}
+
 /// The transposed product of the reflections of [`tridiagonal`].
 #[inline(always)]
 fn basis(a: &Matrix, taus: &[f64]) -> Matrix {
@@ -95,7 +118,54 @@ fn basis(a: &Matrix, taus: &[f64]) -> Matrix {
     q.transposed()
 }
 
-/// Diagonalises a tridiagonal matrix; the rows of `vectors`, if there are any, are rotated with it.
+/// The eigenvalues of a tridiagonal matrix, in place of its diagonal, without the square root of each rotation (Pal, Walker and Kahan;
+/// LAPACK's `sterf`).
+#[inline(always)]
+fn root_free_ql(d: &mut [f64], e: &mut [f64]) {
+    let n = d.len();
+    e.iter_mut().for_each(|x| *x *= *x);
+    for l in 0..n {
+        for _ in 0..STEPS {
+            let bound = |m: usize| f64::EPSILON * (d[m].abs() + d[m + 1].abs());
+            let small = |m: &usize| *m + 1 == n || e[*m] <= bound(*m) * bound(*m);
+            let m = (l..n).find(small).unwrap_or(n - 1);
+            if m == l {
+                break;
+            }
+            root_free_step(d, e, l, m);
+        }
+    }
+}
+
+/// One step with Wilkinson's shift on the block `l..=m`, where `e` has the squares of the elements below the diagonal.
+#[inline(always)]
+fn root_free_step(d: &mut [f64], e: &mut [f64], l: usize, m: usize) {
+    let root = e[l].sqrt();
+    let ratio = (d[l + 1] - d[l]) / (2.0 * root);
+    let shift = d[l] - root / (ratio + ratio.hypot(1.0).copysign(ratio));
+    let (mut cos, mut sin, mut gamma) = (1.0, 0.0, d[m] - shift);
+    let mut p = gamma * gamma;
+    for i in (l..m).rev() {
+        let square = e[i];
+        let r = p + square;
+        if i + 1 < m {
+            e[i + 1] = sin * r;
+        }
+        let before = (cos, gamma);
+        (cos, sin) = (p / r, square / r);
+        gamma = cos * (d[i] - shift) - sin * before.1;
+        d[i + 1] = before.1 + (d[i] - gamma);
+        p = if cos == 0.0 {
+            before.0 * square
+        } else {
+            gamma * gamma / cos
+        };
+    }
+    e[l] = sin * p;
+    d[l] = shift + gamma;
+}
+
+/// Diagonalises a tridiagonal matrix; the rows of `vectors` are rotated with it.
 #[inline(always)]
 fn implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix) {
     let n = d.len();
@@ -133,9 +203,7 @@ fn ql_step(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix, l: usize, m: usiz
         p = sin * r;
         d[i + 1] = g + p;
         g = cos * r - b;
-        if vectors.rows > 0 {
-            rotate_rows(vectors, i, cos, sin);
-        }
+        rotate_rows(vectors, i, cos, sin);
     }
     d[l] -= p;
     e[l] = g;

@@ -1,9 +1,9 @@
 //! LU factors, and solutions by them.
 
 use super::{factors_type, pack_results, same_dtype, with_least};
-use crate::op::rows::linalg::blocks::lu;
+use crate::op::rows::linalg::blocks::{lu, solve_triangle};
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
-use crate::op::rows::linalg::factorize::{lu_parts, solve_in_place};
+use crate::op::rows::linalg::factorize::{lu_parts, solve_factored};
 use crate::op::rows::linalg::matrix::{Matrix, tensor_to_matrices};
 use crate::op::rows::linalg::{solution_type, solve_batch, want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
@@ -164,16 +164,24 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let n = factors.shape()[factors.rank() - 1];
     let pivots = lu_pivots(c.leaf("pivots")?, n)?;
     let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
-    // A solution from the right is computed from the transposed equation, whose factors are also transposed.
+    // The equation from the right is solved transposed. Its factors arrive transposed too.
+    let transposed = left == adjoint;
     let solve_one = |i: usize, m: Matrix, mut r: Matrix| {
-        let m = if left { m } else { m.transposed() };
-        let (p, l, u) = lu_parts(&m, &pivots[i]);
-        let product = p.times(&l).times(&u);
-        let mut product = if left == adjoint { product.transposed() } else { product };
-        solve_in_place(&mut product, &mut r);
+        let m = if left == transposed { m.transposed() } else { m };
+        match transposed {
+            true => solve_transposed(&m, &pivots[i], &mut r),
+            false => solve_factored(&m, &pivots[i], &mut r),
+        }
         Ok(r)
     };
     solve_batch(c, factors, b, left, &solve_one).map(Val::Leaf)
+}
+
+/// Solves `A^T X = B` in place of `b`, where `factors` are the transposed factors of A: `U^T L^T P^T X = B`.
+fn solve_transposed(factors: &Matrix, pivots: &[usize], b: &mut Matrix) {
+    solve_triangle(factors, b, false, false);
+    solve_triangle(factors, b, true, true);
+    pivots.iter().enumerate().rev().for_each(|(k, p)| b.swap_rows(k, p - 1));
 }
 
 /// `B` may be a batch of vectors.
