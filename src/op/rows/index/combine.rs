@@ -81,6 +81,7 @@ pub(in crate::op::rows) trait Cell: Element + PartialOrd {
 
 macro_rules! float_cells {
     ($($t:ident),*) => { $(impl Cell for $t {
+        #[inline(always)]
         fn is_nan(self) -> bool { $t::is_nan(self) }
         fn plus(self, o: $t) -> $t { self + o }
         fn times(self, o: $t) -> $t { self * o }
@@ -128,6 +129,7 @@ int_cells!(i64, i32, i16, i8, u8);
 /// Half types are computed in f32 and rounded after each step.
 macro_rules! half_cells {
     ($($t:ident),*) => { $(impl Cell for $t {
+        #[inline(always)]
         fn is_nan(self) -> bool { $t::is_nan(self) }
         fn plus(self, o: $t) -> $t { $t::from_f32(self.to_f32() + o.to_f32()) }
         fn times(self, o: $t) -> $t { $t::from_f32(self.to_f32() * o.to_f32()) }

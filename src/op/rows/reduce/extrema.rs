@@ -37,27 +37,70 @@ fn arg_type(c: &Call<TensorType>) -> OpResult<Type> {
     }
 }
 
+/// The elements of a line that are compared at once: several vectors, because each comparison waits for the one before it.
+const LANES: usize = 32;
+
 /// The position within a line of the first element that no other element beats.
+#[inline(always)]
 fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
-    const LANES: usize = 16;
     let Some(&first) = line.first() else { return 0 };
-    let better = |x: T, best: T| if largest { x > best } else { x < best };
+    let better = |x: T, best: T| {
+        if (if largest { x > best } else { x < best }) {
+            x
+        } else {
+            best
+        }
+    };
     let (mut best, mut nan) = ([first; LANES], false);
     let (chunks, rest) = line.as_chunks::<LANES>();
     for chunk in chunks {
         for (b, &x) in best.iter_mut().zip(chunk) {
-            *b = if better(x, *b) { x } else { *b };
+            *b = better(x, *b);
             nan |= x.is_nan();
         }
     }
-    if nan || rest.iter().any(|x| x.is_nan()) {
-        return line.iter().position(|x| x.is_nan()).unwrap_or(0);
+    for (b, &x) in best.iter_mut().zip(rest) {
+        *b = better(x, *b);
+        nan |= x.is_nan();
     }
-    let best = best
-        .iter()
-        .chain(rest)
-        .fold(first, |b, &x| if better(x, b) { x } else { b });
-    line.iter().position(|&x| x == best).unwrap_or(0)
+    if nan {
+        return first_place(line, |x| x.is_nan());
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (low, high) = best.split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(b, x)| *b = better(*x, *b));
+        half /= 2;
+    }
+    first_place(line, |x| x == best[0])
+}
+
+/// The position of the first element that matches; 0 if there is none.
+#[inline(always)]
+fn first_place<T: Copy>(line: &[T], matches: impl Fn(T) -> bool) -> usize {
+    let (chunks, _) = line.as_chunks::<LANES>();
+    // A whole chunk is searched without branches.
+    let any = |chunk: &[T; LANES]| chunk.iter().fold(false, |any, &x| any | matches(x));
+    let before = LANES * chunks.iter().position(any).unwrap_or(chunks.len());
+    let within = line[before..].iter().position(|&x| matches(x));
+    within.map_or(0, |k| before + k)
+}
+
+/// [`best_in_line`] of lines of `n` elements.
+struct BestInLines<'a, T> {
+    v: &'a [T],
+    n: usize,
+    largest: bool,
+    out: &'a mut [i64],
+}
+
+impl<T: Cell> WideLoop for BestInLines<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        for (o, line) in self.out.iter_mut().zip(self.v.chunks_exact(self.n)) {
+            *o = best_in_line(line, self.largest) as i64;
+        }
+    }
 }
 
 /// [`best_in_line`] of some columns, from `first` on, of rows of `width` elements.
@@ -107,10 +150,8 @@ fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64],
     let count = units_per_part(out.len(), n * size_of::<T>(), pool);
     if width == 1 {
         return pool.run_parts(out, count, |i, out| {
-            let places = v[i * count * n..]
-                .chunks_exact(n)
-                .map(|line| best_in_line(line, largest));
-            out.iter_mut().zip(places).for_each(|(o, p)| *o = p as i64);
+            let v = &v[i * count * n..];
+            run_wide(BestInLines { v, n, largest, out });
         });
     }
     let columns = |rows: &[T], first: usize, out: &mut [i64]| {

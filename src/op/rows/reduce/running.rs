@@ -91,15 +91,45 @@ fn takes<T: Cell>(x: T, best: T, largest: bool) -> bool {
     x.is_nan() | if largest { x >= best } else { x <= best }
 }
 
+/// The rows that are computed together, because each element waits for the one before it in its row.
+const TOGETHER: usize = 4;
+
 /// The running extrema of rows of `n` elements.
 fn run_rows<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
-    let rows = values.chunks_exact_mut(n).zip(indices.chunks_exact_mut(n));
-    for ((values, indices), row) in rows.zip(v.chunks_exact(n)) {
-        let mut best = (row[0], 0);
-        for (k, ((value, index), &x)) in values.iter_mut().zip(indices).zip(row).enumerate() {
-            let take = takes(x, best.0, largest);
-            best = (if take { x } else { best.0 }, if take { k as i64 } else { best.1 });
-            (*value, *index) = best;
+    let together = TOGETHER * n;
+    let full = v.len() / together * together;
+    let (values, last_values) = values.split_at_mut(full);
+    let (indices, last_indices) = indices.split_at_mut(full);
+    let groups = values
+        .chunks_exact_mut(together)
+        .zip(indices.chunks_exact_mut(together));
+    for ((values, indices), v) in groups.zip(v.chunks_exact(together)) {
+        run_adjacent_rows::<T, TOGETHER>(v, values, indices, n, largest);
+    }
+    let rows = last_values.chunks_exact_mut(n).zip(last_indices.chunks_exact_mut(n));
+    for ((values, indices), v) in rows.zip(v[full..].chunks_exact(n)) {
+        run_adjacent_rows::<T, 1>(v, values, indices, n, largest);
+    }
+}
+
+/// The running extrema of `R` rows of `n` elements.
+fn run_adjacent_rows<T: Cell, const R: usize>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
+    // Slices of one length per row, so that the loop checks no bounds.
+    let v: [&[T]; R] = std::array::from_fn(|r| &v[r * n..][..n]);
+    let mut values = values.chunks_exact_mut(n);
+    let mut values: [&mut [T]; R] = std::array::from_fn(|_| values.next().unwrap_or_default());
+    let mut indices = indices.chunks_exact_mut(n);
+    let mut indices: [&mut [i64]; R] = std::array::from_fn(|_| indices.next().unwrap_or_default());
+    let mut best: [(T, i64); R] = std::array::from_fn(|r| (v[r][0], 0));
+    for k in 0..n {
+        for r in 0..R {
+            let x = v[r][k];
+            let take = takes(x, best[r].0, largest);
+            best[r] = (
+                if take { x } else { best[r].0 },
+                if take { k as i64 } else { best[r].1 },
+            );
+            (values[r][k], indices[r][k]) = best[r];
         }
     }
 }

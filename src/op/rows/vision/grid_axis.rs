@@ -90,7 +90,7 @@ pub(super) enum Padding {
 #[derive(Clone, Copy)]
 pub(super) struct Axis<T> {
     pub size: usize,
-    padding: Padding,
+    pub padding: Padding,
     align: bool,
     last: T,
     /// The least coordinate of a reflection, and the distance between its two borders.
@@ -115,6 +115,16 @@ impl<T: Real> Axis<T> {
             low: T::of(low),
             span: T::of(span),
             by_point: volume,
+        }
+    }
+
+    /// The axis of an image of two dims, in this mode, which is its own: as a constant, it leaves loops without branches.
+    #[inline(always)]
+    pub(super) fn with_mode(self, padding: Padding) -> Axis<T> {
+        Axis {
+            padding,
+            by_point: false,
+            ..self
         }
     }
 

@@ -33,18 +33,35 @@ impl<T: Real> Taps<T> {
         }
     }
 
+    /// Computes the taps of points at these coordinates.
     #[inline(always)]
-    fn fill_linear(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
-        let ([p0, p1, ..], [w0, w1, ..]) = (&mut self.places, &mut self.weights);
-        for j in 0..n {
-            [(p0[j], w0[j]), (p1[j], w1[j])] = axis.neighbours(axis.pad(coordinates(j)));
+    fn fill(&mut self, axis: Axis<T>, how: Interpolation, coordinates: &[T]) {
+        match how {
+            Interpolation::Nearest => {
+                for (p, &x) in self.places[0].iter_mut().zip(coordinates) {
+                    *p = axis.place(axis.pad(axis.unnormalise(x)).round_even());
+                }
+            }
+            Interpolation::Linear => self.fill_linear(axis, coordinates),
+            Interpolation::Cubic => self.fill_cubic(axis, coordinates),
         }
     }
 
     #[inline(always)]
-    fn fill_cubic(&mut self, n: usize, axis: &Axis<T>, coordinates: impl Fn(usize) -> T) {
+    fn fill_linear(&mut self, axis: Axis<T>, coordinates: &[T]) {
+        let n = coordinates.len();
+        let ([p0, p1, ..], [w0, w1, ..]) = (&mut self.places, &mut self.weights);
+        // Slices of one length need no checks in the loop.
+        let (p0, p1, w0, w1) = (&mut p0[..n], &mut p1[..n], &mut w0[..n], &mut w1[..n]);
         for j in 0..n {
-            let x = coordinates(j);
+            [(p0[j], w0[j]), (p1[j], w1[j])] = axis.neighbours(axis.pad(axis.unnormalise(coordinates[j])));
+        }
+    }
+
+    #[inline(always)]
+    fn fill_cubic(&mut self, axis: Axis<T>, coordinates: &[T]) {
+        for (j, &x) in coordinates.iter().enumerate() {
+            let x = axis.unnormalise(x);
             let below = x.floor();
             let w = cubic_weights(x - below);
             for (k, w) in w.into_iter().enumerate() {
@@ -68,16 +85,18 @@ struct FillTaps<'a, T> {
 impl<T: Real> WideLoop for FillTaps<'_, T> {
     #[inline(always)]
     fn run(self) {
-        let (taps, axis, n) = (self.taps, self.axis, self.n);
-        let coordinates = |j: usize| axis.unnormalise(self.grid[j * self.step]);
-        match self.how {
-            Interpolation::Nearest => {
-                for (j, p) in taps.places[0][..n].iter_mut().enumerate() {
-                    *p = axis.place(axis.pad(coordinates(j)).round_even());
-                }
-            }
-            Interpolation::Linear => taps.fill_linear(n, axis, coordinates),
-            Interpolation::Cubic => taps.fill_cubic(n, axis, coordinates),
+        let (taps, axis, how) = (self.taps, *self.axis, self.how);
+        let mut coordinates = [T::of(0.0); BLOCK];
+        let coordinates = &mut coordinates[..self.n];
+        let steps = self.grid.iter().step_by(self.step);
+        coordinates.iter_mut().zip(steps).for_each(|(c, &g)| *c = g);
+        if axis.by_point {
+            return taps.fill(axis, how, coordinates);
+        }
+        match axis.padding {
+            Padding::Zeros => taps.fill(axis.with_mode(Padding::Zeros), how, coordinates),
+            Padding::Border => taps.fill(axis.with_mode(Padding::Border), how, coordinates),
+            Padding::Reflection => taps.fill(axis.with_mode(Padding::Reflection), how, coordinates),
         }
     }
 }
