@@ -5,6 +5,7 @@
     python benches/peers.py --prepare           # once: exports, conversions, torch.compile's cache; about half an hour
     python benches/peers.py --readme            # every case, 1 and 2 threads; about 25 minutes; README.md is rewritten
     python benches/peers.py resnet softmax.     # cases by the beginning of their name; prints the tables
+    python benches/peers.py timm:levit_128 transformers:wav2vec2 torchvision:mnasnet1_0:8   # any other models
 
     [--threads 1,2] [--rounds 3] [--slow-rounds 1] [--peers fxc,ort,ov,eager,compile] [--work DIR] [--fxc PATH] [--day YYYY-MM-DD]
     [--again] [--json FILE] [--markdown FILE]
@@ -356,7 +357,8 @@ def main():
         peer, threads, work, seconds, *names = sys.argv[2:]
         return worker(peer, int(threads), work, float(seconds), names)
     a = arguments()
-    names = prepare_all(a, [n for n in CASES if not a.cases or any(n.startswith(c) for c in a.cases)])
+    chosen = [n for n in CASES if not a.cases or any(n.startswith(c) for c in a.cases)]
+    names = prepare_all(a, chosen + [c for c in a.cases if ':' in c])
     if a.prepare:
         return
     try:

@@ -114,6 +114,43 @@ def unet():
     return UNet()
 
 
+def outside(name, generator):
+    """A model that is not among the cases: `torchvision:NAME`, `timm:NAME`, or `transformers:TYPE` in its default configuration; `:BATCH`
+    may follow."""
+    import torch
+    library, kind, batch = (name.split(':') + ['1'])[:3]
+    batch = int(batch)
+    if library == 'torchvision':
+        import torchvision.models as M
+        return M.get_model(kind, weights=None), (torch.randn(batch, 3, 224, 224, generator=generator),)
+    if library == 'timm':
+        import timm
+        m = timm.create_model(kind, pretrained=False)
+        return m, (torch.randn(batch, *m.default_cfg['input_size'], generator=generator),)
+    import transformers as T
+    config = T.AutoConfig.for_model(kind)
+    m = T.AutoModel.from_config(config)
+    if m.main_input_name == 'input_ids':
+        x = torch.randint(1, config.vocab_size, (batch, 128), generator=generator)
+    elif m.main_input_name == 'input_values':
+        # One second of sound.
+        x = torch.randn(batch, 16000, generator=generator)
+    else:
+        x = torch.randn(batch, config.num_channels, config.image_size, config.image_size, generator=generator)
+
+    class First(torch.nn.Module):
+        """The first result alone."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = m
+
+        def forward(self, x):
+            return self.model(**{m.main_input_name: x}).to_tuple()[0]
+
+    return First(), (x,)
+
+
 def build(name):
     """The module and its inputs."""
     import torch
@@ -121,7 +158,9 @@ def build(name):
     torch.manual_seed(0)
     g = torch.Generator().manual_seed(7)
     base, batch = (name.rsplit('_b', 1) + ['1'])[:2]
-    if '.' in name:
+    if ':' in name:
+        m, args = outside(name, g)
+    elif '.' in name:
         m, args = kernel(name)
     elif base == 'mlp':
         layers = [nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)]
