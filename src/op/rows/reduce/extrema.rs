@@ -45,11 +45,8 @@ const LANES: usize = 32;
 fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
     let Some(&first) = line.first() else { return 0 };
     let better = |x: T, best: T| {
-        if (if largest { x > best } else { x < best }) {
-            x
-        } else {
-            best
-        }
+        let wins = if largest { x > best } else { x < best };
+        if wins { x } else { best }
     };
     let (mut best, mut nan) = ([first; LANES], false);
     let (chunks, rest) = line.as_chunks::<LANES>();
