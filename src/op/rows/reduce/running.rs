@@ -117,9 +117,9 @@ fn run_adjacent_rows<T: Cell, const R: usize>(v: &[T], values: &mut [T], indices
     // Slices of one length per row, so that the loop checks no bounds.
     let v: [&[T]; R] = std::array::from_fn(|r| &v[r * n..][..n]);
     let mut values = values.chunks_exact_mut(n);
-    let mut values: [&mut [T]; R] = std::array::from_fn(|_| values.next().unwrap_or_default());
+    let values: [&mut [T]; R] = std::array::from_fn(|_| values.next().unwrap_or_default());
     let mut indices = indices.chunks_exact_mut(n);
-    let mut indices: [&mut [i64]; R] = std::array::from_fn(|_| indices.next().unwrap_or_default());
+    let indices: [&mut [i64]; R] = std::array::from_fn(|_| indices.next().unwrap_or_default());
     let mut best: [(T, i64); R] = std::array::from_fn(|r| (v[r][0], 0));
     for k in 0..n {
         for r in 0..R {
