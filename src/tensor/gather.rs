@@ -1,7 +1,7 @@
 //! Vector code that reads elements at computed positions. Bounds are checked for a whole run before the first read,
 //! because checking each element would cost more than the read.
 
-use super::wide::{WideLoop, run_wide, with_wide_vectors};
+use super::wide::{WideLoop, run_wide, wide_function, with_wide_vectors};
 #[cfg(target_arch = "x86_64")]
 use crate::target::{Feature, thread_target};
 use std::ops::{Add, Mul};
@@ -106,9 +106,13 @@ pub fn take_elements<T: Copy>(src: &[T], index: &[i64], out: &mut [T]) -> bool {
     within
 }
 
-/// Panics unless all positions are below `n`.
+wide_function! {
+    /// Panics unless all positions are below `n`.
+    fn check_places = check_places_body(n: usize, places: &[i32])
+}
+
 #[inline(always)]
-fn check_places(n: usize, places: &[i32]) {
+fn check_places_body(n: usize, places: &[i32]) {
     let largest = places.iter().fold(-1, |m, &p| p.max(m));
     assert!(n > 0 && (largest as i64) < n as i64, "place {largest} of {n}");
 }
@@ -116,7 +120,7 @@ fn check_places(n: usize, places: &[i32]) {
 /// `out[j] = src[places[j]]`; zero for negative positions. Panics if a position is out of bounds, or if `src` is
 /// empty.
 pub fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]) {
-    with_wide_vectors(|| check_places(src.len(), places));
+    check_places(src.len(), places);
     let n = places.len().min(out.len());
     // SAFETY: the positions were checked.
     if unsafe { gather_words(src, &places[..n], &mut out[..n]) } {
@@ -143,7 +147,7 @@ where
 {
     let n = out.len();
     let (places, weights) = (places.map(|p| &p[..n]), weights.map(|w| &w[..n]));
-    with_wide_vectors(|| places.iter().for_each(|p| check_places(src.len(), p)));
+    places.iter().for_each(|p| check_places(src.len(), p));
     let mut values = [[T::default(); LANES]; K];
     for (part, out) in out.chunks_mut(LANES).enumerate() {
         let (from, to) = (part * LANES, part * LANES + out.len());

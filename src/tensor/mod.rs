@@ -38,6 +38,7 @@ pub use saved::SavedBytes;
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
 pub use view::{View, ViewMut};
+pub(crate) use wide::wide_function;
 pub use wide::{WideLoop, run_wide, with_wide_vectors};
 
 use crate::types::{DType, TensorType};

@@ -6,7 +6,8 @@ use crate::target::{Isa, thread_target};
 
 /// Runs `f` compiled with the widest vector instructions of the target, so that the compiler vectorises the loops
 /// that are inlined into it. Results do not depend on the machine: Rust neither reorders sums nor contracts products.
-/// `f` should be a call of functions marked `#[inline(always)]`.
+/// `f` must be a short loop: the compiler calls a large closure, which then has narrow vectors. [`WideLoop`] and
+/// [`wide_function`] are for the others.
 pub fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
@@ -20,6 +21,36 @@ pub fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     }
     f()
 }
+
+/// Defines a function as a call of `body`, which must be marked `#[inline(always)]`, compiled for the vectors of the target.
+macro_rules! wide_function {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident = $body:ident ( $($arg:ident : $t:ty),* $(,)? ) $(-> $ret:ty)?) => {
+        $(#[$doc])*
+        #[allow(unsafe_code, reason = "calls of the function's own copies, after the target was asked")]
+        $vis fn $name($($arg: $t),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+                fn avx512($($arg: $t),*) $(-> $ret)? {
+                    $body($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2($($arg: $t),*) $(-> $ret)? {
+                    $body($($arg),*)
+                }
+                match $crate::target::thread_target().isa() {
+                    // SAFETY: the machine has the features of every thread's target.
+                    $crate::target::Isa::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::target::Isa::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::target::Isa::Portable => {}
+                }
+            }
+            $body($($arg),*)
+        }
+    };
+}
+pub(crate) use wide_function;
 
 /// A loop with its operands. The compiler leaves large closures out of the functions that have vector instructions; it cannot do so with
 /// a `run` that is marked `#[inline(always)]`.

@@ -1,6 +1,6 @@
 //! The Mersenne twister MT19937 (Matsumoto & Nishimura 1998), seeded and read as torch's CPU generator does.
 
-use crate::tensor::with_wide_vectors;
+use crate::tensor::wide_function;
 
 const N: usize = 624;
 const M: usize = 397;
@@ -33,7 +33,7 @@ impl Twister {
     }
 
     fn refill(&mut self) {
-        with_wide_vectors(|| advance(&mut self.state, &mut self.words));
+        advance(&mut self.state, &mut self.words);
         self.next = 0;
     }
 
@@ -67,9 +67,13 @@ impl Twister {
     }
 }
 
-/// The next state and its numbers. The loops are split where an index wraps around, so that they are vector code.
+wide_function! {
+    /// The next state and its numbers. The loops are split where an index wraps around, so that they are vector code.
+    fn advance = advance_body(s: &mut [u32; N], words: &mut [u32; N])
+}
+
 #[inline(always)]
-fn advance(s: &mut [u32; N], words: &mut [u32; N]) {
+fn advance_body(s: &mut [u32; N], words: &mut [u32; N]) {
     for i in 0..N - M {
         s[i] = s[i + M] ^ twist(s[i], s[i + 1]);
     }

@@ -225,15 +225,11 @@ impl Lines {
     fn fold<T: Number>(&self, columns: &[T], k: usize, plane: &mut [T]) {
         let stride = self.blocks.stride[1] as usize;
         self.for_each_line(k, |from, first| {
-            let from = &columns[from];
-            let to = &mut plane[first..];
-            with_wide_vectors(|| match stride {
-                1 => to.iter_mut().zip(from).for_each(|(o, &x)| *o = o.add(x)),
-                _ => {
-                    let to = to.iter_mut().step_by(stride);
-                    to.zip(from).for_each(|(o, &x)| *o = o.add(x));
-                }
-            });
+            let (from, to) = (&columns[from], plane[first..].iter_mut());
+            match stride {
+                1 => with_wide_vectors(|| to.zip(from).for_each(|(o, &x)| *o = o.add(x))),
+                _ => to.step_by(stride).zip(from).for_each(|(o, &x)| *o = o.add(x)),
+            }
         });
     }
 }

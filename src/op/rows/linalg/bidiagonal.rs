@@ -3,7 +3,7 @@
 
 use super::lines::{add_scaled, dot, magnitude, reflect_rows, reflection};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
+use crate::tensor::wide_function;
 
 /// The maximum number of steps per singular value. Two are common.
 const STEPS: usize = 75;
@@ -18,14 +18,22 @@ pub(in crate::op::rows) fn singular_values_of(m: &Matrix) -> Vec<f64> {
     };
     let scale = magnitude(&a.v);
     a.v.iter_mut().for_each(|x| *x /= scale);
-    let mut values = with_wide_vectors(|| {
-        let (mut diagonal, mut above) = bidiagonal(&mut a);
-        implicit_qr(&mut diagonal, &mut above);
-        diagonal
-    });
+    let mut values = diagonalise(&mut a);
     values.iter_mut().for_each(|x| *x = x.abs() * scale);
     values.sort_by(|x, y| y.total_cmp(x));
     values
+}
+
+wide_function! {
+    /// The singular values in any order, with any signs.
+    fn diagonalise = diagonalise_body(a: &mut Matrix) -> Vec<f64>
+}
+
+#[inline(always)]
+fn diagonalise_body(a: &mut Matrix) -> Vec<f64> {
+    let (mut diagonal, mut above) = bidiagonal(a);
+    implicit_qr(&mut diagonal, &mut above);
+    diagonal
 }
 
 /// The diagonal of the bidiagonal matrix, and the elements above it with a 0 at the end.

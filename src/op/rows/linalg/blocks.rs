@@ -2,7 +2,7 @@
 
 use super::lines::{add_scaled, dot};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
+use crate::tensor::{wide_function, with_wide_vectors};
 use std::ops::Range;
 
 /// The number of rows or columns that are factorised at once. What is left of them is a matrix product.
@@ -50,7 +50,7 @@ pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool
             let values = b.part(known.clone(), 0..b.columns);
             b.subtract_at(rows.start, 0, &a.part(rows.clone(), known).times(&values));
         }
-        with_wide_vectors(|| solve_block(a, b, rows, upper, unit));
+        solve_block(a, b, rows, upper, unit);
     };
     match upper {
         true => blocks(n).rev().for_each(|rows| solve_rows(b, rows)),
@@ -58,9 +58,13 @@ pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool
     }
 }
 
-/// Solves for some rows, after what the others contribute has been subtracted.
+wide_function! {
+    /// Solves for some rows, after what the others contribute has been subtracted.
+    fn solve_block = solve_block_body(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit: bool)
+}
+
 #[inline(always)]
-fn solve_block(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit: bool) {
+fn solve_block_body(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit: bool) {
     for step in 0..rows.len() {
         let i = if upper { rows.end - 1 - step } else { rows.start + step };
         let known = if upper { i + 1..rows.end } else { rows.start..i };
@@ -84,7 +88,7 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     }
     for columns in blocks(least) {
         lu_columns(a, columns.clone(), columns.end, &mut found);
-        with_wide_vectors(|| eliminate_rows(a, columns.start..columns.end, columns.clone(), n));
+        eliminate_rows(a, columns.clone(), columns.clone(), n);
         let below = a.part(columns.end..a.rows, columns.clone());
         let right = a.part(columns.clone(), columns.end..n);
         a.subtract_at(columns.end, columns.end, &below.times(&right));
@@ -100,14 +104,18 @@ fn lu_columns(a: &mut Matrix, columns: Range<usize>, end: usize, found: &mut (Ve
     let mut panel = vec![];
     for start in columns.clone().step_by(PANEL) {
         let now = start..columns.end.min(start + PANEL);
-        with_wide_vectors(|| lu_panel(a, now.clone(), &mut panel, found));
-        with_wide_vectors(|| eliminate_rows(a, now.start..a.rows, now, end));
+        lu_panel(a, now.clone(), &mut panel, found);
+        eliminate_rows(a, now.start..a.rows, now, end);
     }
 }
 
-/// Subtracts from the rows the products with those of `known`, whose factors are known, in the columns from those to `end`.
+wide_function! {
+    /// Subtracts from the rows the products with those of `known`, whose factors are known, in the columns from those to `end`.
+    fn eliminate_rows = eliminate_rows_body(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize)
+}
+
 #[inline(always)]
-fn eliminate_rows(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize) {
+fn eliminate_rows_body(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize) {
     let mut factors = [0.0; BLOCK];
     for i in rows {
         let before = known.start..known.end.min(i);
@@ -117,9 +125,18 @@ fn eliminate_rows(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: 
     }
 }
 
-/// Eliminates some columns from each other. They are copied to `panel` column by column, where their elements are neighbours.
+wide_function! {
+    /// Eliminates some columns from each other. They are copied to `panel` column by column, where their elements are neighbours.
+    fn lu_panel = lu_panel_body(a: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>, found: &mut (Vec<usize>, usize))
+}
+
 #[inline(always)]
-fn lu_panel(a: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>, (pivots, singular): &mut (Vec<usize>, usize)) {
+fn lu_panel_body(
+    a: &mut Matrix,
+    columns: Range<usize>,
+    panel: &mut Vec<f64>,
+    (pivots, singular): &mut (Vec<usize>, usize),
+) {
     let (first, height, n) = (columns.start, a.rows - columns.start, a.columns);
     panel.clear();
     for j in columns.clone() {
@@ -159,7 +176,7 @@ pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     let mut l = m.clone();
     let mut minor = 0;
     for columns in blocks(n) {
-        minor = with_wide_vectors(|| cholesky_columns(&mut l, columns.clone()));
+        minor = cholesky_columns(&mut l, columns.clone());
         if minor > 0 {
             break;
         }
@@ -179,10 +196,14 @@ pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     (l, minor)
 }
 
-/// The factor's columns, from a lower triangle that the columns before them have been subtracted from. Returns the order of the first
-/// minor that is not positive.
+wide_function! {
+    /// The factor's columns, from a lower triangle that the columns before them have been subtracted from. Returns the order of the first
+    /// minor that is not positive.
+    fn cholesky_columns = cholesky_columns_body(l: &mut Matrix, columns: Range<usize>) -> usize
+}
+
 #[inline(always)]
-fn cholesky_columns(l: &mut Matrix, columns: Range<usize>) -> usize {
+fn cholesky_columns_body(l: &mut Matrix, columns: Range<usize>) -> usize {
     let n = l.columns;
     for j in columns.clone() {
         let (upper, lower) = l.v.split_at_mut((j + 1) * n);

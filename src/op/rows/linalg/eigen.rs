@@ -2,7 +2,7 @@
 
 use super::lines::{dot, magnitude};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
+use crate::tensor::wide_function;
 
 /// The maximum number of rounds of rotations. They converge in far fewer rounds.
 const SWEEPS: usize = 60;
@@ -20,7 +20,7 @@ pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) 
     let (mut a, mut v) = (m.transposed(), Matrix::eye(m.columns));
     a.v.iter_mut().for_each(|x| *x /= scale);
     for _ in 0..SWEEPS {
-        if !with_wide_vectors(|| rotate_pairs(&mut a, &mut v)) {
+        if !rotate_pairs(&mut a, &mut v) {
             break;
         }
     }
@@ -41,10 +41,14 @@ pub(in crate::op::rows) fn jacobi_svd(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) 
     (complete_basis(left, known, m.columns), values, right)
 }
 
-/// Rotates each pair of rows of `m`, and those of `v` with them, so that those of `m` become orthogonal. Returns false if all already
-/// were.
+wide_function! {
+    /// Rotates each pair of rows of `m`, and those of `v` with them, so that those of `m` become orthogonal. Returns false if all already
+    /// were.
+    fn rotate_pairs = rotate_pairs_body(m: &mut Matrix, v: &mut Matrix) -> bool
+}
+
 #[inline(always)]
-fn rotate_pairs(m: &mut Matrix, v: &mut Matrix) -> bool {
+fn rotate_pairs_body(m: &mut Matrix, v: &mut Matrix) -> bool {
     let mut turned = false;
     for p in 0..m.rows {
         for q in p + 1..m.rows {

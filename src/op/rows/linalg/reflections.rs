@@ -4,7 +4,7 @@
 use super::blocks::{BLOCK, blocks};
 use super::lines::{reflect_rows, reflection};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
+use crate::tensor::wide_function;
 use std::ops::Range;
 
 /// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
@@ -13,11 +13,11 @@ pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     let (least, n) = (a.rows.min(a.columns), a.columns);
     let mut taus = vec![];
     if least <= 2 * BLOCK {
-        with_wide_vectors(|| reflect_columns(a, 0..least, n, &mut taus));
+        reflect_columns(a, 0..least, n, &mut taus);
         return taus;
     }
     for columns in blocks(least) {
-        with_wide_vectors(|| reflect_columns(a, columns.clone(), columns.end, &mut taus));
+        reflect_columns(a, columns.clone(), columns.end, &mut taus);
         let block = Reflections::new(a, &taus, columns.clone());
         let mut right = a.part(columns.start..a.rows, columns.end..n);
         block.apply(&mut right, true);
@@ -28,9 +28,13 @@ pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     taus
 }
 
-/// Reflects some columns, and those after them that are before `end`.
+wide_function! {
+    /// Reflects some columns, and those after them that are before `end`.
+    fn reflect_columns = reflect_columns_body(a: &mut Matrix, columns: Range<usize>, end: usize, taus: &mut Vec<f64>)
+}
+
 #[inline(always)]
-fn reflect_columns(a: &mut Matrix, columns: Range<usize>, end: usize, taus: &mut Vec<f64>) {
+fn reflect_columns_body(a: &mut Matrix, columns: Range<usize>, end: usize, taus: &mut Vec<f64>) {
     let n = a.columns;
     let (mut column, mut sums) = (vec![], vec![]);
     for k in columns {
@@ -48,7 +52,7 @@ fn reflect_columns(a: &mut Matrix, columns: Range<usize>, end: usize, taus: &mut
 pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
     let n = taus.len().min(vectors.columns).min(c.rows);
     if n <= BLOCK {
-        return with_wide_vectors(|| apply_each(vectors, &taus[..n], c, transposed));
+        return apply_each(vectors, &taus[..n], c, transposed);
     }
     let apply_columns = |columns: Range<usize>| {
         let block = Reflections::new(vectors, taus, columns.clone());
@@ -62,9 +66,13 @@ pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: 
     }
 }
 
-/// Multiplies by one reflection after the other.
+wide_function! {
+    /// Multiplies by one reflection after the other.
+    fn apply_each = apply_each_body(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool)
+}
+
 #[inline(always)]
-fn apply_each(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
+fn apply_each_body(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
     let (mut v, mut sums) = (vec![], vec![]);
     for i in 0..taus.len() {
         let k = if transposed { i } else { taus.len() - 1 - i };

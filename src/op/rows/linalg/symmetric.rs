@@ -3,30 +3,34 @@
 
 use super::lines::{LANES, add_lanes, add_scaled, dot, magnitude, reflect_rows, reflection};
 use super::matrix::Matrix;
-use crate::tensor::with_wide_vectors;
+use crate::tensor::wide_function;
 
 /// The maximum number of steps per eigenvalue. Two are common.
 const STEPS: usize = 60;
 
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order.
 pub(in crate::op::rows) fn symmetric_eigenvalues(m: &Matrix) -> Vec<f64> {
-    let (mut values, _) = with_wide_vectors(|| decompose(m, false));
+    let (mut values, _) = decompose(m, false);
     values.sort_by(f64::total_cmp);
     values
 }
 
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order, and its eigenvectors as columns.
 pub(in crate::op::rows) fn symmetric_eigen(m: &Matrix) -> (Vec<f64>, Matrix) {
-    let (values, vectors) = with_wide_vectors(|| decompose(m, true));
+    let (values, vectors) = decompose(m, true);
     let mut order: Vec<usize> = (0..m.rows).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
     let vectors = Matrix::from_fn(m.rows, m.rows, |i, j| vectors.at(order[j], i));
     (order.iter().map(|&i| values[i]).collect(), vectors)
 }
 
-/// The eigenvalues, and on request the eigenvectors as rows.
+wide_function! {
+    /// The eigenvalues, and on request the eigenvectors as rows.
+    fn decompose = decompose_body(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix)
+}
+
 #[inline(always)]
-fn decompose(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
+fn decompose_body(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
     let scale = magnitude(&m.v);
     let mut a = m.clone();
     a.v.iter_mut().for_each(|x| *x /= scale);

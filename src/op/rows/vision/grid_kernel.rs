@@ -6,7 +6,7 @@ use super::grid_half::{RealBf16, RealF16};
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, gather_places, gather_weighted, run_wide, with_wide_vectors};
+use crate::tensor::{Tensor, ViewMut, WideLoop, gather_places, gather_weighted, run_wide};
 use crate::types::DType;
 
 /// The number of points whose places are computed at once.
@@ -189,16 +189,12 @@ impl<T: Real> Sampler<T> {
 
     /// Computes corner `k`, the product of one tap of each dim.
     fn combine(&self, c: &mut Corners<T>, n: usize, k: usize, tap: [usize; 3]) {
-        let (places, weights) = (&mut c.places[k][..n], &mut c.weights[k][..n]);
-        let [z, y, x] = [0, 1, 2].map(|d| (&c.taps[d].places[tap[d]][..n], &c.taps[d].weights[tap[d]][..n]));
         let [_, h, w] = self.axes.each_ref().map(|a| a.size as i32);
-        with_wide_vectors(|| {
-            for j in 0..n {
-                let [pz, py, px] = [z.0[j], y.0[j], x.0[j]];
-                let place = (pz.wrapping_mul(h).wrapping_add(py)).wrapping_mul(w).wrapping_add(px);
-                places[j] = if (pz | py | px) < 0 { -1 } else { place };
-                weights[j] = x.1[j] * y.1[j] * z.1[j];
-            }
+        run_wide(CombineTaps {
+            taps: [0, 1, 2].map(|d| (&c.taps[d].places[tap[d]][..n], &c.taps[d].weights[tap[d]][..n])),
+            size: [h, w],
+            places: &mut c.places[k][..n],
+            weights: &mut c.weights[k][..n],
         });
     }
 
@@ -222,6 +218,33 @@ impl<T: Real> Sampler<T> {
             for ((o, &v), &w) in out.iter_mut().zip(&*line).zip(weights) {
                 *o = *o + v * w;
             }
+        }
+    }
+}
+
+/// Multiplies the taps of the dims of an image.
+struct CombineTaps<'a, T> {
+    /// The places and weights along each dim.
+    taps: [(&'a [i32], &'a [T]); 3],
+    /// The height and the width of the image.
+    size: [i32; 2],
+    places: &'a mut [i32],
+    weights: &'a mut [T],
+}
+
+impl<T: Real> WideLoop for CombineTaps<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let ([z, y, x], [h, w]) = (self.taps, self.size);
+        let n = self.places.len();
+        // Slices of one length need no checks in the loop.
+        let [z, y, x] = [z, y, x].map(|(places, weights)| (&places[..n], &weights[..n]));
+        let (places, weights) = (self.places, &mut self.weights[..n]);
+        for j in 0..n {
+            let [pz, py, px] = [z.0[j], y.0[j], x.0[j]];
+            let place = (pz.wrapping_mul(h).wrapping_add(py)).wrapping_mul(w).wrapping_add(px);
+            places[j] = if (pz | py | px) < 0 { -1 } else { place };
+            weights[j] = x.1[j] * y.1[j] * z.1[j];
         }
     }
 }
