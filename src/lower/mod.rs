@@ -18,6 +18,7 @@
 pub mod contract;
 mod emit;
 pub mod fuse;
+mod integers;
 pub mod ir;
 mod layout;
 mod pipeline;

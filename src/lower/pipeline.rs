@@ -2,7 +2,7 @@
 
 use super::fuse::{Fusion, fuse};
 use super::ir::Tir;
-use super::{LowerError, emit, expansion, layout, place, weights};
+use super::{LowerError, emit, expansion, integers, layout, place, weights};
 use crate::op::OpResult;
 use crate::program::Program;
 
@@ -32,12 +32,18 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 11] = [
+pub const PIPELINE: [StepInfo; 12] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
         "turns weights that are computed from integers into constants, so that products read the integers",
         StepChange::Tir(weights::fold_quantized_weights),
+    ),
+    // After weights, because the scales of weights are those of constants. Before layout, which places the epilogues.
+    step_info(
+        "integers",
+        "moves the scales of quantized operands after their products, which then multiply integers",
+        StepChange::Tir(integers::move_scales),
     ),
     // Early, because it changes shapes and adds views: all later steps depend on the order of dims in memory.
     step_info(

@@ -11,8 +11,8 @@ use crate::scalar::{Binary, Ref, ScalarExpr, ScalarNode, ScalarOp};
 use crate::tensor::{BlockValues, MAX_ZERO, Quantized, Scalar, Tensor};
 use crate::types::{Category, DType};
 
-/// Smaller weights are computed by calls: a constant would gain nothing.
-const SMALLEST: usize = 1 << 12;
+/// Smaller weights are usually floats here: the pass `fold` folds them.
+const SMALLEST: usize = 1 << 8;
 
 /// The number of nested operations that are followed. A difference, a product and conversions between them are fewer.
 const DEPTH: usize = 16;

@@ -27,6 +27,7 @@ pub struct Quantized {
 }
 
 /// One value for each block of a matrix.
+#[derive(Clone)]
 pub struct BlockValues {
     /// The values.
     pub values: Tensor,
@@ -111,6 +112,16 @@ impl Quantized {
                 f(index, &line);
             }
         });
+    }
+
+    /// The same integers and zero points with a scale of 1.
+    pub fn without_scale(&self) -> Quantized {
+        Quantized {
+            integers: self.integers.clone(),
+            zero: self.zero.clone(),
+            scale: None,
+            ..*self
+        }
     }
 
     /// The scale at `(i, j)`.

@@ -1,6 +1,7 @@
 //! Weights that graphs compute from integers: compiled products read the integers, and agree with the interpreter.
 
 use fxc::internals::driver::{Request, Session, compile};
+use fxc::internals::target::{PairUnit, Target};
 use fxc::internals::tensor::{SplitMix, Tensor};
 use fxc::interp;
 use fxc::pass::PassOptions;
@@ -49,6 +50,7 @@ fn methods(body: &str, m: usize) -> Vec<String> {
         constant("gscale", "f32", &[N, groups], [1, 100], 64.0),
         constant("gzero", "i32", &[N, groups], [-8, 16], 1.0),
         constant("scales", "f32", &[N], [1, 100], 64.0),
+        constant("small", "f32", &[N], [1, 100], 16384.0),
     ];
     let text = format!(
         "{}graph main {{\n    %x : f32[{m}, {K}] = placeholder x\n{body}\n    output %y\n}}\n",
@@ -56,7 +58,9 @@ fn methods(body: &str, m: usize) -> Vec<String> {
     );
     let used: Vec<String> = text.lines().map(str::to_string).collect();
     let mut gets = String::new();
-    for name in ["w", "wide", "bytes", "row", "zero", "gscale", "gzero", "scales"] {
+    for name in [
+        "w", "wide", "bytes", "row", "zero", "gscale", "gzero", "scales", "small",
+    ] {
         if body.contains(&format!("%{name}")) {
             gets += &format!("    %{name} = get_attr {name}\n");
         }
@@ -106,7 +110,9 @@ fn methods(body: &str, m: usize) -> Vec<String> {
         assert!((a - b).abs() <= most, "{a} and {b}\n{body}");
     }
     let steps = executable.profile().rows.into_iter().map(|r| r.name);
-    steps.filter(|name| name.contains("matmul")).collect()
+    steps
+        .filter(|name| name.contains("matmul") || name.contains("conv"))
+        .collect()
 }
 
 fn reads_integers(body: &str) {
@@ -204,6 +210,51 @@ fn other_weights_are_computed() {
         assert!(
             found.iter().all(|f| !f.contains("integers")) && !found.is_empty(),
             "{found:?}"
+        );
+    }
+}
+
+/// Quantized inputs: products of integers, with bf16 units where the machine has them.
+#[test]
+fn inputs_and_weights_of_integers() {
+    let input = |x: &str, scale: &str, zero: &str, form: &str| {
+        let parameters = format!("{scale}, {zero}, 0, 255, torch.uint8");
+        format!(
+            "    %q = call_function quantized_decomposed.quantize_per_tensor.{form}(%{x}, {parameters})
+    %d = call_function quantized_decomposed.dequantize_per_tensor.{form}(%q, {parameters})\n"
+        )
+    };
+    let weight = |w: &str| {
+        format!(
+            "    %e = call_function quantized_decomposed.dequantize_per_channel.default(%{w}, %small, None, 0, -128, 127, torch.int8)\n"
+        )
+    };
+    let fixed = input("x", "0.03125", "64", "default");
+    let linear = "    %y = call_function torch.nn.functional.linear(%d, %e, %scales)";
+    let measured = "    %p = call_function quantized_decomposed.choose_qparams.tensor(%x, 0, 255, 1e-6, torch.uint8)
+    %s = call_function operator.getitem(%p, 0)
+    %z = call_function operator.getitem(%p, 1)\n";
+    let image = "    %i = call_method view(%x, 20, 8, 4, 4)
+    %v = call_method view(%wide, 72, 8, 4, 4)\n";
+    let padded = "    %y = call_function torch.nn.functional.conv2d(%d, %e, %scales, 1, 1)";
+    for body in [
+        format!("{fixed}{}{linear}", weight("wide")),
+        format!(
+            "{measured}{}{}{linear}",
+            input("x", "%s", "%z", "tensor"),
+            weight("wide")
+        ),
+        format!(
+            "{image}{}{}{padded}",
+            input("i", "0.03125", "64", "default"),
+            weight("v")
+        ),
+    ] {
+        let found = methods(&body, 20);
+        let is_fast = Target::native().pair_unit() != PairUnit::Widening;
+        assert!(
+            found.len() == 1 && found[0].contains("f32 in bf16") == is_fast,
+            "{found:?}\n{body}"
         );
     }
 }

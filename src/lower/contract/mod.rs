@@ -49,6 +49,7 @@ pub(in crate::lower) fn matmul(
         beta: product.beta,
         activation: act,
         quantized: None,
+        small_integers: false,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
     Contract::MatMul(merge_rows(desc), operands.into_iter().flatten().collect())
@@ -183,9 +184,26 @@ pub(in crate::lower) fn conv(
         input_layout: layout(last[0]),
         output_layout: layout(last[1]),
         activation: act,
+        small_integers: false,
     };
     let used = [params.input, params.weight].into_iter().chain(params.bias);
     Contract::Conv(desc, used.map(|i| operands[i].clone()).collect())
+}
+
+/// Notes in the descriptor whether both factors are integers that bf16 represents.
+pub(in crate::lower) fn mark_small_integers(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
+    let Def::Contract { contraction, .. } = def else { return };
+    if contraction.out().dtype != DType::F32 {
+        return;
+    }
+    let is_small = |i: usize| tir.integer_range(args[i]).is_some_and(|r| r.is_exact_in_bf16());
+    match (contraction, contract) {
+        (Contraction::MatMul(p), Contract::MatMul(desc, _)) => desc.small_integers = is_small(p.a) && is_small(p.b),
+        (Contraction::Conv(c), Contract::Conv(desc, _)) => {
+            desc.small_integers = is_small(c.input) && is_small(c.weight);
+        }
+        _ => {}
+    }
 }
 
 /// Copies the operands whose strides `math` does not support: negative strides and, for convolutions, any gaps.
@@ -277,6 +295,7 @@ mod tests {
             beta: 1.0,
             activation: Activation::None,
             quantized: None,
+            small_integers: false,
         };
         let merged = merge_rows(d.clone());
         assert_eq!(

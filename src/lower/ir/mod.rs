@@ -5,6 +5,8 @@
 //! kernel are decomposed on the way, and computations on sizes become constants.
 
 pub mod access;
+mod order;
+mod range;
 mod scheduled;
 mod special;
 mod text;

@@ -82,7 +82,7 @@ impl Tir {
     }
 
     /// Replaces ids outside of definitions.
-    fn renumber_references(&mut self, used: &[bool], ids: &[ValueId]) {
+    pub(super) fn renumber_references(&mut self, used: &[bool], ids: &[ValueId]) {
         let new = |v: &ValueId| ids[v.0 as usize];
         let all = |v: &Val<ValueId>| v.map(new);
         for call in &mut self.calls {
@@ -103,7 +103,7 @@ impl Tir {
 }
 
 impl Def {
-    fn renumber(&mut self, ids: &[ValueId], calls: &[usize]) {
+    pub(super) fn renumber(&mut self, ids: &[ValueId], calls: &[usize]) {
         let renumber = |v: &mut ValueId| *v = ids[v.0 as usize];
         match self {
             Def::Input(_) | Def::Constant(_) => {}

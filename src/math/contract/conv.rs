@@ -51,6 +51,9 @@ pub struct Conv {
     pub output_layout: ConvLayout,
     /// The activation, which is applied last.
     pub activation: Activation,
+    /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
+    /// rounded as those of f32.
+    pub small_integers: bool,
 }
 
 impl Conv {
@@ -73,6 +76,7 @@ impl Conv {
             input_layout: ConvLayout::ChannelsFirst,
             output_layout: ConvLayout::ChannelsFirst,
             activation: Activation::None,
+            small_integers: false,
         }
     }
 

@@ -63,6 +63,9 @@ pub struct MatMul {
     /// If B is a constant that is computed from integers ([`Tensor::quantized`](crate::tensor::Tensor::quantized)): the
     /// number of consecutive product indices that share a scale. Plans then keep the integers and not B.
     pub quantized: Option<usize>,
+    /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
+    /// rounded as those of f32.
+    pub small_integers: bool,
 }
 
 impl MatMul {
@@ -82,6 +85,7 @@ impl MatMul {
             beta: 1.0,
             activation: Activation::None,
             quantized: None,
+            small_integers: false,
         }
     }
 

@@ -84,6 +84,7 @@ fn conv() -> impl Strategy<Value = Conv> {
                     input_layout,
                     output_layout,
                     activation,
+                    small_integers: false,
                 }
             },
         )

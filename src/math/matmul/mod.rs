@@ -41,6 +41,10 @@ pub(super) fn plan(
     };
     need(constants.a, extents[0])?;
     need(constants.b, extents[1])?;
+    if desc.small_integers && pairs.rate() > 1 && desc.m > integers::ROWS {
+        // Unpacking integers in every call would take longer than reading pairs.
+        return Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants)));
+    }
     let pairs_multiply = desc.dtype == DType::BF16 || desc.dtype == DType::F32 && precision == Precision::Bf16;
     if pairs_multiply
         && desc.quantized.is_some()

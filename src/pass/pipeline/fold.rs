@@ -128,7 +128,7 @@ fn widens_integers(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorTy
 }
 
 /// The number of elements from which constants of integers stay integers: that of weights which lowering keeps as integers.
-const MANY_INTEGERS: usize = 1 << 12;
+const MANY_INTEGERS: usize = 1 << 8;
 
 fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)

@@ -137,3 +137,35 @@ fn with_zeros(w: &Tensor) -> Tensor {
     };
     quantized.into_tensor(w.shape()).expect("the sizes match")
 }
+
+/// Small integers are multiplied without rounding, whether or not B is kept as integers.
+#[test]
+fn products_of_small_integers_are_exact() {
+    for kernels in all_kernels() {
+        for (m, k, n) in [(1, 70, 33), (5, 64, 32), (37, 300, 45)] {
+            let values = |count: usize, span: i64, low: i64| -> Vec<f32> {
+                (0..count as i64).map(|i| (low + i * 37 % span) as f32).collect()
+            };
+            let (a, b) = (values(m * k, 511, -255), values(k * n, 256, -128));
+            let desc = MatMul {
+                small_integers: true,
+                ..MatMul::linear(DType::F32, m, n, k)
+            };
+            let bytes = Tensor::from_slice(&[n, k], &b);
+            let a_tensor = Tensor::from_slice(&[m, k], &a);
+            let got = run(
+                kernels,
+                Precision::F32,
+                &desc,
+                &a_tensor,
+                Constant::from_bytes(bytes.bytes()),
+            );
+            let exact = |i: usize| -> i64 {
+                let (row, column) = (&a[i / n * k..][..k], &b[i % n * k..][..k]);
+                row.iter().zip(column).map(|(x, y)| *x as i64 * *y as i64).sum()
+            };
+            let want: Vec<f32> = (0..m * n).map(|i| exact(i) as f32).collect();
+            assert_eq!(got, want, "{kernels} {m} {k} {n}");
+        }
+    }
+}
