@@ -5,6 +5,18 @@
 //! machine lacks the instructions, undefined. For this reason, and because pointers must be valid, the methods are
 //! unsafe.
 
+/// Loads the cache line that contains a byte into the caches, if the address is valid.
+#[inline(always)]
+pub(super) fn prefetch(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// A vector type and its operations.
 ///
 /// # Safety

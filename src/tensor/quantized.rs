@@ -93,6 +93,20 @@ impl Quantized {
     /// their zero points.
     pub fn for_each_line(&self, mut f: impl FnMut(usize, &[i16])) {
         let inner = self.inner_dim();
+        let mut difference = vec![0i16; self.shape[inner]];
+        self.for_each_stored_line(|index, line| match &self.zero {
+            Some(zero) => {
+                difference.copy_from_slice(line);
+                zero.subtract_from_line(inner, index, &mut difference);
+                f(index, &difference);
+            }
+            None => f(index, line),
+        });
+    }
+
+    /// [`Quantized::for_each_line`] with the integers as they are stored.
+    pub fn for_each_stored_line(&self, mut f: impl FnMut(usize, &[i16])) {
+        let inner = self.inner_dim();
         let (count, len) = (self.shape[1 - inner], self.shape[inner]);
         let (step, stride) = (self.strides[1 - inner], self.strides[inner]);
         let signed = self.integers.dtype() == DType::I8;
@@ -105,9 +119,6 @@ impl Quantized {
                     } else {
                         bytes[at] as i16
                     };
-                }
-                if let Some(zero) = &self.zero {
-                    zero.subtract_from_line(inner, index, &mut line);
                 }
                 f(index, &line);
             }
@@ -129,12 +140,19 @@ impl Quantized {
         self.scale.as_ref().map_or(1.0, |s| s.value_at(i, j).to_f64() as f32)
     }
 
+    /// The zero point at `(i, j)`.
+    pub fn zero_at(&self, i: usize, j: usize) -> i16 {
+        self.zero.as_ref().map_or(0, |z| z.value_at(i, j).to_i64() as i16)
+    }
+
+    /// The number of consecutive elements along `dim` that share a zero point.
+    pub fn zero_run(&self, dim: usize) -> usize {
+        run_of(&self.zero, dim, self.shape[dim])
+    }
+
     /// The number of consecutive elements along `dim` that share a scale.
     pub fn scale_run(&self, dim: usize) -> usize {
-        match &self.scale {
-            Some(s) if s.strides[dim] != 0 => s.block[dim],
-            _ => self.shape[dim],
-        }
+        run_of(&self.scale, dim, self.shape[dim])
     }
 
     /// The matrix as a tensor of shape `shape`, whose elements are computed when they are first read. `None` if the
@@ -190,6 +208,14 @@ impl Quantized {
             }
         });
         out
+    }
+}
+
+/// The number of consecutive elements along `dim`, which has `size`, that share a value.
+fn run_of(values: &Option<BlockValues>, dim: usize, size: usize) -> usize {
+    match values {
+        Some(v) if v.strides[dim] != 0 => v.block[dim],
+        _ => size,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::thread_count;
 use crate::parallel::Pool;
-use crate::tensor::is_available;
+use crate::tensor::{AlignedBytes, is_available};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -20,8 +20,10 @@ pub(super) fn measure_read(threads: usize) -> Option<f64> {
     if !is_available(BYTES) {
         return None;
     }
-    // Not zeros, which may be one page.
-    let words = vec![1u64; BYTES / 8];
+    // In huge pages, as packed weights are. Not zeros, which may be one page.
+    let mut bytes = AlignedBytes::zeroed(BYTES);
+    bytes.bytes_mut().fill(1);
+    let words = bytes.bytes().as_chunks::<8>().0;
     let pool = Pool::shared(thread_count(threads));
     let read = || {
         let start = Instant::now();
@@ -35,10 +37,12 @@ pub(super) fn measure_read(threads: usize) -> Option<f64> {
 }
 
 /// A sum in several parts, so that additions do not wait for each other.
-fn sum(words: &[u64]) -> u64 {
+fn sum(words: &[[u8; 8]]) -> u64 {
     let mut sums = [0u64; 32];
     for block in words.as_chunks::<32>().0 {
-        sums.iter_mut().zip(block).for_each(|(s, w)| *s = s.wrapping_add(*w));
+        sums.iter_mut()
+            .zip(block)
+            .for_each(|(s, w)| *s = s.wrapping_add(u64::from_ne_bytes(*w)));
     }
     sums.iter().fold(0, |a, b| a.wrapping_add(*b))
 }
@@ -49,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_sum_reads_every_word() {
-        let words: Vec<u64> = (0..320).collect();
+        let words: Vec<[u8; 8]> = (0..320u64).map(u64::to_ne_bytes).collect();
         assert_eq!(sum(&words), 320 * 319 / 2);
     }
 }

@@ -26,6 +26,8 @@ use std::ops::Range;
 pub(super) fn plan(kernels: PairKernels, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
     let isa = kernels.isa;
     let extents = desc.extents().ok_or(PlanError::Size)?;
+    let merged = desc.with_merged_heads();
+    let desc = merged.as_ref().unwrap_or(desc);
     for m in [desc.bias, desc.mask].into_iter().flatten() {
         if m.dtype != DType::B8 && m.dtype != desc.dtype {
             return Err(PlanError::Dtype(m.dtype));
@@ -52,6 +54,28 @@ impl Attention {
         if self.causal { self.keys.min(row + 1) } else { self.keys }
     }
 
+    /// The same attention with one query of several heads as the queries of one head, if these heads share keys: a step of
+    /// text generation then reads and packs keys and values once for all of them.
+    fn with_merged_heads(&self) -> Option<Attention> {
+        let merged = self.heads / self.kv_heads.max(1);
+        let fits = self.queries == 1 && merged > 1 && !self.causal;
+        let rows = |[batch, head, _]: [usize; 3]| [batch, merged * head, head];
+        let mask = |m: AttentionMask| {
+            let [batch, head, _, key] = m.strides;
+            let strides = [batch, merged * head, head, key];
+            AttentionMask { strides, ..m }
+        };
+        fits.then(|| Attention {
+            heads: self.kv_heads,
+            queries: merged,
+            q: rows(self.q),
+            out: rows(self.out),
+            bias: self.bias.map(mask),
+            mask: self.mask.map(mask),
+            ..self.clone()
+        })
+    }
+
     /// The number of keys that are read for the queries `rows`: those visible to the last one, without the keys after the last one
     /// that the mask shows to any of them, if these need not be read.
     ///
@@ -62,14 +86,17 @@ impl Attention {
         let Some((m, data)) = mask.filter(|(m, _)| self.skips_hidden && m.dtype == DType::B8) else {
             return visible;
         };
-        // SAFETY: guaranteed by the caller.
-        let is_shown = |row: usize, key: usize| unsafe { *data.add(row * m.strides[2] + key * m.strides[3]) != 0 };
+        // All queries may share one row of the mask.
+        let rows = if m.strides[2] == 0 {
+            rows.end - 1..rows.end
+        } else {
+            rows
+        };
         let mut shown = 0;
         for row in rows {
-            shown = (shown..visible)
-                .rev()
-                .find(|&key| is_shown(row, key))
-                .map_or(shown, |key| key + 1);
+            // SAFETY: guaranteed by the caller.
+            let last = unsafe { last_shown(data.add(row * m.strides[2]), m.strides[3], shown..visible) };
+            shown = last.map_or(shown, |key| key + 1);
         }
         shown
     }
@@ -78,6 +105,29 @@ impl Attention {
     fn of_masked(&self) -> f64 {
         if self.safe || self.keys == 0 { 0.0 } else { f64::NAN }
     }
+}
+
+/// The last of `keys` that a row of a mask shows.
+///
+/// # Safety
+/// The row has these keys, `stride` bytes apart.
+unsafe fn last_shown(row: *const u8, stride: usize, keys: Range<usize>) -> Option<usize> {
+    if stride != 1 {
+        // SAFETY: guaranteed by the caller.
+        return keys.rev().find(|&key| unsafe { *row.add(key * stride) } != 0);
+    }
+    // SAFETY: guaranteed by the caller.
+    let shown = unsafe { std::slice::from_raw_parts(row.add(keys.start), keys.len()) };
+    // Whole parts first: a fold has no early exit, so it becomes vector code.
+    let mut end = shown.len();
+    for part in shown.rchunks(64) {
+        if part.iter().fold(0, |any, &b| any | b) != 0 {
+            break;
+        }
+        end -= part.len();
+    }
+    let last = shown[..end].iter().rposition(|&b| b != 0);
+    last.map(|key| keys.start + key)
 }
 
 impl AttentionMask {

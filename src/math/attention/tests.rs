@@ -184,6 +184,16 @@ proptest! {
     fn attention_agrees_with_the_reference(c in case()) {
         check(&c);
     }
+
+    /// A step of text generation, whose query heads share keys.
+    #[test]
+    fn one_query_of_several_heads_agrees_with_the_reference(mut c in case()) {
+        let d = &mut c.desc;
+        (d.queries, d.causal) = (1, false);
+        let rows = if c.interleaved { d.heads } else { 1 };
+        [d.q, d.out] = [d.size, d.value_size].map(|size| [d.heads * size, size, rows * size]);
+        check(&c);
+    }
 }
 
 #[test]

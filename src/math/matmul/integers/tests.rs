@@ -52,7 +52,13 @@ fn run(kernels: PairKernels, precision: Precision, desc: &MatMul, a: &Tensor, b:
 #[test]
 fn integers_and_numbers_have_equal_products() {
     for kernels in all_kernels() {
-        for (range, zeros) in [([-8, 7], false), ([-128, 127], false), ([-100, 100], true)] {
+        for (range, zeros) in [
+            ([-8, 7], Zeros::None),
+            ([-128, 127], Zeros::None),
+            ([-100, 100], Zeros::Far),
+            ([0, 15], Zeros::OfGroups),
+            ([-8, 7], Zeros::OfGroups),
+        ] {
             for sizes in [[1, 16, 16], [33, 96, 32], [70, 45, 45], [64, 600, 8]] {
                 for (m, columns_last) in [(1, false), (3, true), (4, false), (5, true), (37, false)] {
                     compare(kernels, sizes, range, zeros, m, columns_last);
@@ -62,10 +68,20 @@ fn integers_and_numbers_have_equal_products() {
     }
 }
 
-fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: bool, m: usize, columns_last: bool) {
+/// The zero points of a weight.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Zeros {
+    None,
+    /// 100, so that differences need two bytes.
+    Far,
+    /// One in the range of half a byte for each scale.
+    OfGroups,
+}
+
+fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: Zeros, m: usize, columns_last: bool) {
     let [n, k, group] = sizes;
     let w = weight(sizes, range, columns_last);
-    let w = if zeros { with_zeros(&w) } else { w };
+    let w = with_zeros(&w, zeros);
     let mut random = SplitMix::new(3);
     let a: Vec<f32> = (0..m * k)
         .map(|_| (random.next_u64() % 64) as f32 / 8.0 - 4.0)
@@ -96,7 +112,14 @@ fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: bool
         Constant::from_bytes(narrow.bytes()),
     );
     let pairs = run(kernels, Precision::Bf16, &desc, &a, Constant::from_tensor(&w, &packer));
-    assert!(packer.into_packed().iter().all(|p| p.key[0] == 7), "packed as integers");
+    let packed = packer.into_packed();
+    assert!(packed.iter().all(|p| p.key[0] == 7), "packed as integers");
+    // Zero points do not cost half a byte for each integer.
+    if zeros == Zeros::OfGroups && group % 2 == 0 {
+        let columns = n.next_multiple_of(32);
+        let most = columns * (k / 2 + k / group * 5);
+        assert!(packed.iter().all(|p| p.bytes.bytes().len() <= most), "{sizes:?}");
+    }
     // Plans for few rows and other processors do not round the weight.
     for ((got, want), near) in pairs.iter().zip(&rounded).zip(&want) {
         let error = (got - want).abs().min((got - near).abs());
@@ -113,26 +136,38 @@ fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: bool
     }
 }
 
-/// The matrix with a zero point of 100, so that differences need two bytes.
-fn with_zeros(w: &Tensor) -> Tensor {
+/// The matrix with zero points.
+fn with_zeros(w: &Tensor, zeros: Zeros) -> Tensor {
     let q = w.quantized().expect("a quantized tensor");
     let scale = q.scale.as_ref().expect("scales");
+    let blocks = |values: Tensor, block, strides| BlockValues {
+        values,
+        offset: 0,
+        block,
+        strides,
+    };
+    let mut random = SplitMix::new(5);
+    let least = if q.integers.as_slice::<i8>().iter().any(|&x| x < 0) {
+        -8
+    } else {
+        0
+    };
+    let of_groups: Vec<i32> = (0..scale.values.numel())
+        .map(|_| least + (random.next_u64() % 16) as i32)
+        .collect();
     let quantized = Quantized {
         integers: q.integers.clone(),
         strides: q.strides,
         shape: q.shape,
-        zero: Some(BlockValues {
-            values: Tensor::scalar(100i64),
-            offset: 0,
-            block: q.shape,
-            strides: [0, 0],
-        }),
-        scale: Some(BlockValues {
-            values: scale.values.clone(),
-            offset: scale.offset,
-            block: scale.block,
-            strides: scale.strides,
-        }),
+        zero: match zeros {
+            Zeros::None => None,
+            Zeros::Far => Some(blocks(Tensor::scalar(100i64), q.shape, [0, 0])),
+            Zeros::OfGroups => {
+                let values = Tensor::from_slice(&[of_groups.len()], &of_groups);
+                Some(blocks(values, scale.block, scale.strides))
+            }
+        },
+        scale: Some(blocks(scale.values.clone(), scale.block, scale.strides)),
         dtype: DType::F32,
     };
     quantized.into_tensor(w.shape()).expect("the sizes match")

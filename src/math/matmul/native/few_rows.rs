@@ -80,17 +80,19 @@ impl F32MatMulPlan {
     /// As for [`F32MatMulPlan::run_few_rows`].
     unsafe fn multiply_integers(&self, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
         let Some(packed) = &self.integers else { return };
-        for j in p0..p1 {
-            let rows = integers::FewRows {
-                a: x.a,
-                a_strides: self.desc.a,
-                count: self.desc.m,
-                c: x.c.wrapping_add(j * self.kernels.nr),
-                c_row: self.desc.c_row,
-                cols: self.panel_width(j),
-            };
-            // SAFETY: guaranteed by the caller.
-            unsafe { packed.multiply(self.kernels.isa, j, rows) };
+        let rows = |j: usize| integers::FewRows {
+            a: x.a,
+            a_strides: self.desc.a,
+            count: self.desc.m,
+            c: x.c.wrapping_add(j * self.kernels.nr),
+            c_row: self.desc.c_row,
+            cols: self.panel_width(j),
+        };
+        let isa = self.kernels.isa;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let sums = packed.sum_groups(isa, &rows(p0));
+            (p0..p1).for_each(|j| packed.multiply(isa, j, rows(j), &sums));
         }
     }
 }
