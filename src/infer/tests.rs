@@ -61,7 +61,9 @@ fn what_is_not_known_is_no_error() {
             %v = call_function torch.ops.aten.view.default(%m, [2, 2, 4])
             %s = call_function torch.ops.aten.as_strided.default(%x, [2], [1])
             %c = call_method is_contiguous(%x)
-            output [%v, %s, %c]
+            %y : f32[2, 3] = placeholder y
+            %l = call_function torch.nn.functional.gaussian_nll_loss(%y, %y, %x)
+            output [%v, %s, %c, %l]
         }",
     );
     assert!(i.diagnostics.is_empty(), "{:?}", i.diagnostics);

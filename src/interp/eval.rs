@@ -6,7 +6,7 @@ use crate::budget;
 use crate::diag::Code;
 use crate::op::drawing::{draw_order, draw_permutations};
 use crate::op::emit::call_of;
-use crate::op::layout::{self, Layout};
+use crate::op::layout::{self, Layout, resize_order, template_format};
 use crate::op::pointwise::instantiate;
 use crate::op::rows::fill_new;
 use crate::op::view::{BITS, scattered_view};
@@ -97,6 +97,14 @@ fn eval_decomposition(
     types: &Call<TensorType>,
     decompose: Decompose,
 ) -> OpResult<Val<TensorCell>> {
+    if call.op.facts.memory == MemoryUse::Resizes {
+        let call = in_memory_order(call)?;
+        return eval_parts(&call, &call.map(TensorCell::ty), decompose);
+    }
+    eval_parts(call, types, decompose)
+}
+
+fn eval_parts(call: &Call<TensorCell>, types: &Call<TensorType>, decompose: Decompose) -> OpResult<Val<TensorCell>> {
     let mut e = DecompositionEvaluator::default();
     let traced = Call {
         op: call.op,
@@ -108,6 +116,21 @@ fn eval_decomposition(
         true => place_results(call, types, result.map(|c| c.tensor().clone())),
         false => Ok(result),
     }
+}
+
+/// `resize` and `resize_as` take the first elements in the order of memory, so the operand is permuted into that order.
+fn in_memory_order(call: &Call<TensorCell>) -> OpResult<Call<TensorCell>> {
+    let mut call = call.clone();
+    let operand = |v: &Val<TensorCell>| Some((v.as_leaf()?.ty().shape?, v.as_leaf()?.layout()));
+    if let Some(order) = operand(&call.args[0]).and_then(|(shape, layout)| resize_order(&shape, &layout)) {
+        let dims = Val::List(order.into_iter().map(|d| Val::int(d as i64)).collect());
+        call.args[0] = apply_op(&call_of(OpId::Permute.op(), vec![call.args[0].clone(), dims]))?;
+    }
+    if matches!(&call.args[2], Val::TorchName(f) if f.ends_with("preserve_format")) {
+        let format = operand(&call.args[1]).map(|(shape, layout)| template_format(&shape, &layout));
+        call.args[2] = format.unwrap_or(Val::None);
+    }
+    Ok(call)
 }
 
 fn eval_host(call: &Call<TensorCell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<TensorCell>> {

@@ -228,6 +228,20 @@ mod tests {
     }
 
     #[test]
+    fn given_values_are_those_of_the_entry_graph() {
+        let twice = Graph::trace(&["x"], |_, p| &p[0] * 2);
+        let g = Graph::trace(&["x"], |t, p| t.function("twice", (&(&p[0] + 1),), &[]));
+        let add = g.find("add").unwrap();
+        assert_eq!(twice.find("mul"), Some(add), "the ids are equal");
+        let mut m = GraphModule::new("g", g);
+        m.graphs.insert("twice".into(), twice);
+        let y = Interpreter::new(&m)
+            .run_from(vec![x()], Env::from([(add, x())]))
+            .unwrap();
+        assert_eq!(floats(&y), [2.0, 8.0]);
+    }
+
+    #[test]
     fn errors_say_what_was_running() {
         let g = Graph::trace(&["x"], |_, p| p[0].method("view", (3,)).named("odd"));
         let m = GraphModule::new("g", g);

@@ -9,6 +9,7 @@ mod calls;
 mod window;
 
 pub use calls::{check_strides, has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
+pub use calls::{resize_order, template_format};
 pub use window::StridedWindow;
 
 use super::view::{DimIndex, DimMap, DimView};

@@ -1,9 +1,10 @@
 //! The meanings of ops, in the few forms that all later stages understand.
 
-use super::call::{Call, OpResult};
+use super::call::{Call, OpError, OpResult};
 use super::contraction::Contraction;
 use super::{Op, OpId};
 use crate::control::Control;
+use crate::diag::Code;
 use crate::parallel::Pool;
 use crate::scalar::ScalarExpr;
 use crate::tensor::{SavedBytes, Tensor, ViewMut};
@@ -249,6 +250,11 @@ impl dyn Build + '_ {
     pub fn op(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Traced> {
         match self.call(op, args.into())? {
             Val::Leaf(t) => Ok(t),
+            // So is an operand of a parameter that takes values of any kind.
+            Val::Unknown => Err(OpError::new(
+                Code::E0304,
+                format!("the type of the result of `{op}` is unknown"),
+            )),
             v => panic!("`{op}` in a decomposition returns a {}", v.kind_name()),
         }
     }

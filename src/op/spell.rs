@@ -1,6 +1,7 @@
 //! Writes a canonical call in torch's spelling: the inverse of resolving a spelling.
 
 use super::bind::find_param;
+use super::registry::resolve_checked;
 use super::{Form, Op, ParamType, Schema, canonical_path, check_signature, lift_literal, numbers};
 use crate::types::{ScalarKind, Type, Val};
 use std::convert::Infallible;
@@ -77,8 +78,9 @@ pub type TypeOf<'a, T> = &'a dyn Fn(&T) -> Option<Type>;
 /// Whether a leaf is a Python number; `None` if that is unknown.
 type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;
 
-/// Whether torch's own signature accepts the call. A row has one schema for overloads that differ slightly: torch's
-/// `count_nonzero.default` takes one dim, and `count_nonzero.dim_IntList` a list.
+/// Whether torch's own signature accepts the call, and the arguments meet the spelling's demands. A row has one schema for
+/// overloads that differ slightly: torch's `count_nonzero.default` takes one dim, and `count_nonzero.dim_IntList` a list;
+/// `linalg.multi_dot` takes at least two tensors, and `chain_matmul` also one.
 fn is_accepted<T>(spelled: &Spelled<T>, type_of: TypeOf<T>) -> bool {
     let typed = |v: &Val<T>| -> Type {
         match v.try_map(&mut |l| Ok::<Type, Infallible>(type_of(l).unwrap_or(Val::Unknown))) {
@@ -89,7 +91,20 @@ fn is_accepted<T>(spelled: &Spelled<T>, type_of: TypeOf<T>) -> bool {
     let args: Vec<Type> = spelled.args.iter().map(typed).collect();
     let kwargs: Vec<(&str, Type)> = spelled.kwargs.iter().map(|(k, v)| (k.as_str(), typed(v))).collect();
     let kwargs: Vec<(&str, &Type)> = kwargs.iter().map(|(k, t)| (*k, t)).collect();
-    check_signature(&path, &args, &kwargs).is_ok()
+    let Ok(checked) = check_signature(&path, &args, &kwargs) else {
+        return false;
+    };
+    if args.iter().chain(kwargs.iter().map(|(_, t)| *t)).any(has_unknown) {
+        return true;
+    }
+    match resolve_checked(&path, &args, &kwargs, checked) {
+        Ok(spelling) => spelling.check_demands(&args, &kwargs).is_ok(),
+        Err(_) => true,
+    }
+}
+
+fn has_unknown(ty: &Type) -> bool {
+    *ty == Val::Unknown || ty.items().is_some_and(|items| items.iter().any(has_unknown))
 }
 
 /// Whether values of a type are Python numbers; `None` if the type is unknown.

@@ -136,6 +136,8 @@ pub(super) fn table_spellings() -> impl Iterator<Item = &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::{Call, ParamType, Sizes, lift_literal};
+    use crate::types::{DType, TensorType, Val};
     use std::collections::HashSet;
 
     #[test]
@@ -158,5 +160,65 @@ mod tests {
             }
             assert_eq!(row.schema.name, row.name);
         }
+    }
+
+    /// Canonical calls pass every default on, so the row's own schema must accept it.
+    #[test]
+    fn only_optional_parameters_have_none_as_default() {
+        let wrong = all().iter().flat_map(|row| {
+            let params = row.schema.params.iter();
+            let takes_none = |ty: &ParamType| matches!(ty, ParamType::Optional(_) | ParamType::Any);
+            let wrong = params.filter(move |p| p.default == Some(Val::None) && !takes_none(&p.ty));
+            wrong.map(|p| format!("{}({})", row.name, p.name))
+        });
+        assert_eq!(wrong.collect::<Vec<_>>(), [""; 0]);
+    }
+
+    /// An argument for a parameter: a number as a tensor, `dim` for an int.
+    fn argument(ty: &ParamType, number: &TensorType, dim: i64) -> Val<TensorType> {
+        match ty {
+            ParamType::Tensor => Val::Leaf(number.clone()),
+            ParamType::Int | ParamType::Number => Val::int(dim),
+            ParamType::Float => Val::Float(0.5),
+            ParamType::Bool => Val::Bool(false),
+            ParamType::DType => Val::DType(DType::F32),
+            ParamType::List(inner, n) => {
+                let one = argument(inner, number, dim);
+                Val::List(vec![one; n.unwrap_or(2)])
+            }
+            ParamType::Optional(inner) => argument(inner, number, dim),
+            ParamType::Any => Val::int(1),
+            _ => Val::None,
+        }
+    }
+
+    /// A number counts as a tensor with one dim where torch counts dims, but its list of sizes is empty.
+    #[test]
+    fn types_of_calls_on_numbers_do_not_panic() {
+        let panics = |row: &'static Op, dtype: DType, dim: i64, omits: bool| {
+            let number = TensorType::with_fixed_shape(dtype, &[]);
+            let params = row.schema.params.iter();
+            let args = params.map(|p| match &p.default {
+                Some(default) if omits => lift_literal(default),
+                _ => argument(&p.ty, &number, dim),
+            });
+            let call = Call {
+                op: row,
+                args: args.collect(),
+            };
+            let run = std::panic::AssertUnwindSafe(|| row.result_type(&call, &mut Sizes::default()).is_ok());
+            std::panic::catch_unwind(run).is_err()
+        };
+        let mut wrong = vec![];
+        for row in all() {
+            for (dtype, dim) in [(DType::F32, 0), (DType::F32, -1), (DType::I64, 0), (DType::B8, -1)] {
+                for omits in [false, true] {
+                    if panics(row, dtype, dim, omits) {
+                        wrong.push(format!("{} of {dtype}, dim {dim}", row.name));
+                    }
+                }
+            }
+        }
+        assert_eq!(wrong, [""; 0]);
     }
 }

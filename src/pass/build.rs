@@ -205,6 +205,12 @@ impl<'g> GraphBuilder<'g> {
         }
     }
 
+    /// The items of a node that returns several values, as new nodes.
+    pub fn items(&mut self, n: NodeId) -> Arg {
+        let ty = self.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+        Self::to_arg(&self.node_value(n, &ty))
+    }
+
     fn item_values(&mut self, n: NodeId, types: &[Type]) -> Vec<Val<Traced>> {
         let mut out = vec![];
         for (i, t) in types.iter().enumerate() {

@@ -5,12 +5,12 @@ use crate::outcome::panic_text;
 use crate::shapes::{Changes, adapt, change_literal};
 use crate::templates::TEMPLATES;
 use crate::values::random_tensor;
-use fxc::diag::Diagnostic;
+use fxc::diag::{Code, Diagnostic};
 use fxc::graph::{Arg, Graph, GraphModule, NodeId, Opcode, print};
 use fxc::internals::driver::Session;
 use fxc::internals::op::{self, Meaning, Op, ParamType, random};
 use fxc::internals::tensor::{SplitMix, Tensor};
-use fxc::interp::{Env, Interpreter};
+use fxc::interp::{Env, Hooked, Hooks, Interpreter, RunningNode};
 use fxc::pass;
 use fxc::types::{DType, TensorType, Val};
 use std::collections::HashMap;
@@ -55,6 +55,32 @@ fn writes_in_called_graph(m: &GraphModule) -> bool {
     m.graphs.len() > 1 && pass::functionalize(&mut m.clone()).is_err_and(|d| refused(&d))
 }
 
+/// Hooks that give the values of nodes that ran before, and refuse calls that take for ever.
+struct Known<'a>(&'a Env);
+
+impl Hooks for Known<'_> {
+    fn run_node(&mut self, at: RunningNode<'_>) -> Hooked {
+        // A node of a called graph may have the same id.
+        let of_entry = at.module.entry().is_some_and(|g| std::ptr::eq(g, at.graph));
+        let known = self.0.get(&at.id).filter(|_| of_entry).cloned();
+        match known.is_none() && counts_for_ever(&at) {
+            true => Err(Diagnostic::new(Code::E0502, "the degree is too large")),
+            false => Ok(known),
+        }
+    }
+}
+
+/// Whether a call computes a polynomial of a huge degree. As in torch, it counts to the degree.
+fn counts_for_ever(at: &RunningNode<'_>) -> bool {
+    const HUGE: f64 = 1e6;
+    let huge = |t: &Tensor| (0..t.numel()).any(|i| t.get(i).to_f64() > HUGE);
+    let arguments = at.args.iter().chain(at.kwargs.iter().map(|(_, v)| v));
+    at.target().contains("polynomial")
+        && arguments
+            .skip(1)
+            .any(|v| v.leaves().into_iter().any(huge) || v.as_f64().is_some_and(|n| n > HUGE))
+}
+
 impl Grower {
     pub fn new(r: SplitMix, nested: bool) -> Grower {
         Grower {
@@ -81,23 +107,31 @@ impl Grower {
     }
 
     fn try_step(&mut self) {
-        let before = (self.module.clone(), self.inputs.clone());
+        let before = (self.module.clone(), self.inputs.clone(), self.env.clone());
         let name = match self.r.next_below(24) {
             0 if !self.nested => control::add(self),
             1 => self.add_by_schema(),
             _ => self.add_template(),
         };
-        let text = print::print(&self.module);
         let runs = catch_unwind(AssertUnwindSafe(|| name.is_some() && self.evaluate()));
-        let runs = runs.unwrap_or_else(|e| panic!("{} after\n{text}", panic_text(&*e)));
+        let runs = runs.unwrap_or_else(|e| panic!("{} after\n{}", panic_text(&*e), print::print(&self.module)));
         match name.filter(|_| runs) {
             Some(name) => self.calls.push(name),
-            None => (self.module, self.inputs) = before,
+            None => (self.module, self.inputs, self.env) = before,
         }
     }
 
-    /// Checks and runs the graph as far as it is. False if it fails or a value is large.
-    pub fn evaluate(&mut self) -> bool {
+    /// Whether the finished graph runs.
+    fn runs(&self) -> bool {
+        let mut module = self.module.clone();
+        random::seed(0);
+        let inputs = self.inputs.iter().map(|t| Val::Leaf(t.deep_copy())).collect();
+        Session::new().check(&mut module, &[]).is_ok() && Interpreter::new(&module).run(inputs).is_ok()
+    }
+
+    /// Checks the graph as far as it is and runs the nodes that have no value yet: running all of them would take most of
+    /// the time. Writes in place do not reach the values of earlier nodes. False if it fails or a value is large.
+    fn evaluate(&mut self) -> bool {
         let mut whole = self.module.clone();
         let Some(graph) = whole.entry_mut() else { return false };
         let calls: Vec<Arg> = graph
@@ -113,10 +147,8 @@ impl Grower {
         random::seed(0);
         let mut interpreter = Interpreter::new(&whole);
         interpreter.keep_values();
-        if interpreter
-            .run(self.inputs.iter().cloned().map(Val::Leaf).collect())
-            .is_err()
-        {
+        let inputs = self.inputs.iter().map(|t| Val::Leaf(t.deep_copy())).collect();
+        if interpreter.run_with(inputs, &mut Known(&self.env)).is_err() {
             return false;
         }
         self.env = interpreter.env().clone();
@@ -336,6 +368,9 @@ impl Grower {
             return None;
         }
         self.graph().set_output(Val::Tuple(results));
+        if !self.runs() {
+            return None;
+        }
         let mut calls = self.calls;
         calls.sort();
         calls.dedup();

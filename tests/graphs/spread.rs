@@ -7,6 +7,7 @@
 
 use crate::outcome::{Outcome, interpreted};
 use fxc::graph::{Arg, GraphModule, NodeId};
+use fxc::internals::op::random::{self, Generator};
 use fxc::internals::op::{self, Effect, ExprText, Meaning, Op};
 use fxc::internals::tensor::{Scalar, SplitMix, Tensor};
 use fxc::interp::{Hooked, Hooks, RunningNode, RuntimeValue};
@@ -221,6 +222,18 @@ fn strict_results(module: &GraphModule, base: &Outcome, soft: &HashSet<NodeId>) 
     (0..base.len()).map(of_result).collect()
 }
 
+/// The run of many in which products overflow.
+const OVERFLOWING_RUN: u64 = 2;
+
+/// The largest number whose square does not overflow where products of this dtype are computed.
+fn largest_factor(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F32 | DType::BF16 => Some((f32::MAX as f64).sqrt()),
+        DType::F64 => Some(f64::MAX.sqrt()),
+        _ => None,
+    }
+}
+
 /// Hooks that move operands and results.
 struct Jitter {
     seed: u64,
@@ -263,6 +276,23 @@ impl Jitter {
         })
     }
 
+    /// An operand whose products are rounded within a call. In one of many runs, numbers whose products overflow are
+    /// infinite: a fused multiply-add does not round the product, so `a * b - inf` may be NaN or not.
+    fn moved_operand(&mut self, v: &RuntimeValue) -> RuntimeValue {
+        let overflows = self.level.all && self.seed == OVERFLOWING_RUN;
+        if !overflows {
+            return self.moved(v, true);
+        }
+        v.map(|t| match largest_factor(t.dtype()) {
+            Some(largest) => Tensor::from_fn(t.dtype(), t.shape(), |i| {
+                let x = t.get(i).to_f64();
+                let beyond = x.is_finite() && x.abs() > largest;
+                Scalar::F64(if beyond { f64::INFINITY.copysign(x) } else { x })
+            }),
+            None => t.clone(),
+        })
+    }
+
     fn moved_element(&mut self, s: Scalar, all: bool) -> Scalar {
         let x = s.to_f64();
         // What is 0 stays 0 at first: masks, and values that are padded.
@@ -289,7 +319,7 @@ impl Hooks for Jitter {
             return Ok(None);
         }
         let draws = row.is_some_and(|op| op.effect == Effect::Random);
-        // A call with effects or draws must run once.
+        let stream = draws.then(current_stream);
         let result = at.call(at.args, at.kwargs)?;
         let rounding = rounding(row, &at, &result, self.level.all);
         if rounding != Rounding::None && (rounding != Rounding::Once || !is_all_sharp(&result)) {
@@ -299,18 +329,31 @@ impl Hooks for Jitter {
             return Ok(Some(result));
         }
         let all = self.level.all || rounding != Rounding::Once;
-        if rounding != Rounding::Inside || draws {
+        if rounding != Rounding::Inside {
             return Ok(Some(self.moved(&result, all)));
         }
-        let args: Vec<RuntimeValue> = at.args.iter().map(|v| self.moved(v, true)).collect();
+        let args: Vec<RuntimeValue> = at.args.iter().map(|v| self.moved_operand(v)).collect();
         let kwargs: Vec<_> = at
             .kwargs
             .iter()
-            .map(|(k, v)| (k.clone(), self.moved(v, true)))
+            .map(|(k, v)| (k.clone(), self.moved_operand(v)))
             .collect();
-        let result = at.call(&args, &kwargs)?;
-        Ok(Some(self.moved(&result, all)))
+        // The same numbers are drawn for moved operands, and later calls draw those that they would have drawn.
+        let after = stream.map(|before| {
+            let after = current_stream();
+            random::with_stream(|g| *g = before);
+            after
+        });
+        let result = at.call(&args, &kwargs);
+        if let Some(after) = after {
+            random::with_stream(|g| *g = after);
+        }
+        Ok(Some(self.moved(&result?, all)))
     }
+}
+
+fn current_stream() -> Generator {
+    random::with_stream(|g| g.clone())
 }
 
 fn rounding(row: Option<&Op>, at: &RunningNode<'_>, result: &RuntimeValue, all: bool) -> Rounding {

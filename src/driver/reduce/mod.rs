@@ -16,10 +16,12 @@ mod values;
 
 use super::inputs::bind::{Value, type_of};
 use super::session::Session;
-use crate::graph::{Graph, GraphModule, NodeId};
+use crate::graph::{Graph, GraphModule, NodeId, print};
 use crate::interp::{Env, Interpreter};
 use crate::op::random;
 use crate::types::Val;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A graph with inputs on which it fails.
@@ -50,6 +52,7 @@ pub fn reduce(failing: Failing, max_attempts: usize, fails: FailureTest<'_>) -> 
         fails,
         attempts: 0,
         max_attempts,
+        passed: HashSet::new(),
     };
     reducer.pin_types();
     loop {
@@ -77,6 +80,8 @@ struct Reducer<'a> {
     fails: FailureTest<'a>,
     attempts: usize,
     max_attempts: usize,
+    /// Hashes of graphs that do not fail. The last round of steps finds most of them again.
+    passed: HashSet<u64>,
 }
 
 impl Failing {
@@ -103,27 +108,39 @@ impl Failing {
         }
     }
 
-    /// Whether the graph has types for these inputs.
-    fn is_valid(&self) -> bool {
+    /// Gives the nodes their types for these inputs, which are part of the graph's text. False if the graph has none.
+    fn infer_types(&mut self) -> bool {
         let types: Vec<_> = self.inputs.iter().map(type_of).collect();
-        Session::new().check(&mut self.module.clone(), &types).is_ok()
+        Session::new().check(&mut self.module, &types).is_ok()
     }
 
-    /// The values of the entry graph's nodes. Empty if the interpreter fails.
+    /// A hash of the graph's text and of the inputs. The values of weights never change.
+    fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        print(&self.module).hash(&mut hasher);
+        for t in self.inputs.iter().flat_map(|v| v.leaves()) {
+            t.ty().to_string().hash(&mut hasher);
+            (0..t.numel()).for_each(|i| t.get(i).bits().hash(&mut hasher));
+        }
+        hasher.finish()
+    }
+
+    /// The values of the entry graph's nodes, up to the node at which the interpreter fails.
     fn values(&self) -> Env {
-        let run = || {
-            let mut module = self.module.clone();
-            let types: Vec<_> = self.inputs.iter().map(type_of).collect();
-            Session::new().check(&mut module, &types).ok()?;
-            random::seed(0);
-            let mut interpreter = Interpreter::new(&module);
-            interpreter.keep_values();
-            let inputs = self.inputs.iter().map(|v| v.map(|t| t.deep_copy())).collect();
-            interpreter.run(inputs).ok()?;
-            Some(interpreter.env().clone())
-        };
-        // The failure may be a panic of the interpreter.
-        catch_unwind(AssertUnwindSafe(run)).ok().flatten().unwrap_or_default()
+        let mut module = self.module.clone();
+        let types: Vec<_> = self.inputs.iter().map(type_of).collect();
+        // The failure may be a panic, of the checks or of the interpreter.
+        let checks = catch_unwind(AssertUnwindSafe(|| Session::new().check(&mut module, &types).is_ok()));
+        if !matches!(checks, Ok(true)) {
+            return Env::default();
+        }
+        random::seed(0);
+        let mut interpreter = Interpreter::new(&module);
+        interpreter.keep_values();
+        let inputs = self.inputs.iter().map(|v| v.map(|t| t.deep_copy())).collect();
+        // The values before the failure are what makes it small: they become inputs.
+        let _ = catch_unwind(AssertUnwindSafe(|| interpreter.run(inputs).is_ok()));
+        interpreter.env().clone()
     }
 }
 
@@ -148,13 +165,19 @@ impl Reducer<'_> {
             return false;
         }
         smaller.clean();
-        if !smaller.is_valid() {
+        if !smaller.infer_types() {
+            return false;
+        }
+        let hash = smaller.hash();
+        if self.passed.contains(&hash) {
             return false;
         }
         self.attempts += 1;
         let fails = (self.fails)(&smaller);
         if fails {
             self.best = smaller;
+        } else {
+            self.passed.insert(hash);
         }
         fails
     }

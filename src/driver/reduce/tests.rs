@@ -1,7 +1,6 @@
 //! Faults that are put in on purpose are reduced to what they need.
 
 use super::*;
-use crate::graph::print;
 use crate::tensor::Tensor;
 
 fn failing(text: &str, inputs: Vec<Tensor>) -> Failing {
@@ -48,7 +47,7 @@ fn one_call_and_its_operand_remain() {
     assert_eq!(f.graph().unwrap().len(), 3, "{}", print(&f.module));
     assert_eq!(f.inputs[0].as_leaf().unwrap().numel(), 1);
     assert_eq!(f.inputs[0].as_leaf().unwrap().get(0).to_f64(), 0.0);
-    assert!(f.is_valid());
+    assert!(f.clone().infer_types());
 }
 
 #[test]
@@ -109,6 +108,59 @@ graph no {
     ];
     let reduced = reduce(failing(text, inputs), 1000, &mut |f| calls(f, "cond"));
     assert_eq!(reduced.failing.module.graphs.len(), 3);
-    assert!(reduced.failing.is_valid());
+    assert!(reduced.failing.clone().infer_types());
     assert!(!calls(&reduced.failing, "mul_"));
+}
+
+#[test]
+fn values_before_an_error_become_inputs() {
+    let text = "graph main {
+    %x : f32[2, 3] = placeholder x
+    %i : i64[2, 2] = placeholder i
+    %a = call_function torch.exp(%x)
+    %b = call_function torch.relu(%a)
+    %j = call_function torch.add(%i, 7)
+    %c = call_function torch.gather(%b, 1, %j)
+    %d = call_function torch.tanh(%c)
+    output (%d, %a)
+}";
+    let inputs = vec![
+        Tensor::from_slice(&[2, 3], &[1f32; 6]),
+        Tensor::from_slice(&[2, 2], &[0i64; 4]),
+    ];
+    let mut fails = |f: &Failing| {
+        let module = f.module.clone();
+        calls(f, "gather") && Interpreter::new(&module).run(f.inputs.clone()).is_err()
+    };
+    let reduced = reduce(failing(text, inputs), 1000, &mut fails).failing;
+    // The two operands, the call and the output.
+    assert_eq!(reduced.graph().unwrap().len(), 4, "{}", print(&reduced.module));
+}
+
+#[test]
+fn the_text_of_a_graph_has_the_types_of_its_smaller_inputs() {
+    let mut fails = |f: &Failing| {
+        let mut session = Session::new();
+        session
+            .load_text("again", &print(&f.module))
+            .is_ok_and(|mut again| session.check(&mut again.module, &[]).is_ok())
+            && calls(f, "exp")
+    };
+    let reduced = reduce(long(), 1000, &mut fails).failing;
+    assert_eq!(
+        reduced.inputs[0].as_leaf().unwrap().numel(),
+        1,
+        "{}",
+        print(&reduced.module)
+    );
+}
+
+#[test]
+fn a_reduced_graph_is_not_tried_again() {
+    let mut tried = HashSet::new();
+    let reduced = reduce(long(), 1000, &mut |f| {
+        assert!(!calls(f, "exp") || tried.insert(f.hash()), "{}", print(&f.module));
+        calls(f, "exp")
+    });
+    assert!(reduced.attempts < 100, "{} attempts", reduced.attempts);
 }

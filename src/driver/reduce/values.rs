@@ -58,12 +58,11 @@ impl Reducer<'_> {
             let Some(tensor) = self.best.inputs.get(i).and_then(|v| v.as_leaf()).cloned() else {
                 continue;
             };
-            let same = |x: f64| move |_: f64| x;
-            let whole = self.set_elements(i, &tensor, &same(0.0)) || self.set_elements(i, &tensor, &same(1.0));
-            if whole {
+            if self.fill(i, &tensor, 0.0) || self.fill(i, &tensor, 1.0) {
                 continue;
             }
-            self.set_elements(i, &tensor, &f64::round);
+            let round = |j: usize| Scalar::F64(tensor.get(j).to_f64().round());
+            self.set_input(i, Tensor::from_fn(tensor.dtype(), tensor.shape(), round));
             if tensor.numel() > FEW_ELEMENTS {
                 continue;
             }
@@ -79,9 +78,10 @@ impl Reducer<'_> {
         }
     }
 
-    fn set_elements(&mut self, i: usize, t: &Tensor, element: &dyn Fn(f64) -> f64) -> bool {
-        let new = Tensor::from_fn(t.dtype(), t.shape(), |j| Scalar::F64(element(t.get(j).to_f64())));
-        self.set_input(i, new)
+    /// Sets all elements to `x`. Also true if they are `x` already: otherwise zeros and ones would replace each other for ever.
+    fn fill(&mut self, i: usize, t: &Tensor, x: f64) -> bool {
+        let new = Tensor::from_fn(t.dtype(), t.shape(), |_| Scalar::F64(x));
+        t.bit_eq(&new) || self.set_input(i, new)
     }
 
     fn set_input(&mut self, i: usize, new: Tensor) -> bool {

@@ -46,6 +46,21 @@ pub fn of_result(
     pointwise_layout(shape, &operands)
 }
 
+/// The order of dims in which `resize` reads its operand, which is that of a copy's memory; `None` if it is their own.
+pub fn resize_order(shape: &[Dim], layout: &Layout) -> Option<Vec<usize>> {
+    let order = pointwise_layout(shape, &[(shape, layout)])?.dense_order(shape)?;
+    order.iter().enumerate().any(|(i, &d)| i != d).then_some(order)
+}
+
+/// The memory format that `preserve_format` stands for in a call of `resize_as` with this template.
+pub fn template_format<T>(shape: &[Dim], layout: &Layout) -> Val<T> {
+    match layout.dense_order(shape).as_deref() {
+        Some([0, 2, 3, 1]) => Val::TorchName("channels_last".into()),
+        Some([0, 2, 3, 4, 1]) => Val::TorchName("channels_last_3d".into()),
+        _ => Val::None,
+    }
+}
+
 /// The layout of the single tensor that a call returns: a view of an operand, or a tensor of its own.
 pub fn of_call(
     call: &Call<TensorType>,

@@ -176,16 +176,25 @@ impl Generator {
             let us = 0.5 - u.abs();
             let k = ((2.0 * a / us + b) * u + mean + 0.43).floor();
             if us >= 0.07 && v <= accept {
-                return k as i64;
+                return truncate(k);
             }
             if k < 0.0 || (us < 0.013 && v > us) {
                 continue;
             }
             let left = v.ln() + inverse_alpha.ln() - (a / (us * us) + b).ln();
             if left <= -mean + k * mean.ln() - libm::lgamma(k + 1.0) {
-                return k as i64;
+                return truncate(k);
             }
         }
+    }
+}
+
+/// The integer as x86 converts it: NaN and numbers out of range become the least one.
+fn truncate(x: f64) -> i64 {
+    if x.abs() < 9_223_372_036_854_775_808.0 {
+        x as i64
+    } else {
+        i64::MIN
     }
 }
 
@@ -193,6 +202,14 @@ impl Generator {
 mod tests {
     use super::*;
     use crate::tensor::{Tensor, ViewMut};
+
+    #[test]
+    fn poisson_numbers_of_huge_means_are_torchs() {
+        for mean in [1e19, 1e30, f64::INFINITY] {
+            assert_eq!(Generator::new(7).poisson(mean), i64::MIN, "{mean}");
+        }
+        assert_eq!(Generator::new(7).poisson(1e18) as f32, 1e18);
+    }
 
     /// Each number is the result of torch 2.15 after `torch.manual_seed(7)`.
     #[test]

@@ -49,3 +49,38 @@ fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     graph.set_kwargs(n, s.kwargs.into_iter().map(|(k, v)| (Arc::from(k), v)).collect());
     Some(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::interp::tests::module;
+    use crate::pass::{PassOptions, by_name, run_pass};
+
+    /// The targets of the calls after the pass.
+    fn respelled(call: &str) -> Vec<String> {
+        let mut m = module(&format!(
+            "graph g {{ %x : f32[2, 2] = placeholder x\n%y = {call}\noutput %y }}"
+        ));
+        let pass = by_name("respell").expect("a pass");
+        let options = PassOptions {
+            verify_each: true,
+            ..PassOptions::default()
+        };
+        run_pass(pass, &mut m, &options).expect("torch accepts the call");
+        let graph = m.entry().expect("a graph");
+        let calls = graph.iter().filter(|&n| graph[n].op().is_call());
+        calls.map(|n| graph[n].target().to_string()).collect()
+    }
+
+    #[test]
+    fn the_spelling_is_one_whose_demands_the_arguments_meet() {
+        // `linalg.multi_dot` takes at least two tensors.
+        assert_eq!(
+            respelled("call_function multi_dot([%x, %x])"),
+            ["torch.ops.aten.linalg_multi_dot.default"]
+        );
+        assert_eq!(
+            respelled("call_function multi_dot([%x])"),
+            ["torch.ops.aten.chain_matmul.default"]
+        );
+    }
+}

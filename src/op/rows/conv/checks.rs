@@ -126,3 +126,34 @@ pub(super) fn check_result(x: &[Dim], w: &[Dim], set: &ConvSettings, out: &[Dim]
     }
     Ok(())
 }
+
+/// torch computes nothing for an input whose spatial sizes contain a 0, and has no kernel of size 0, unless the input has no
+/// channels.
+pub(super) fn check_not_empty(x: &[Dim], w: &[Dim]) -> OpResult<()> {
+    let is_zero = |d: &Dim| *d == Dim::Const(0);
+    if is_zero(&x[1]) {
+        return Ok(());
+    }
+    // torch computes convolutions of one dim as those of two.
+    let as_image = |v: &[Dim]| match v {
+        [n, c, width] => vec![n.clone(), c.clone(), Dim::Const(1), width.clone()],
+        v => v.to_vec(),
+    };
+    if !is_zero(&x[0]) && x[2..].iter().any(is_zero) {
+        return Err(OpError::shape(format!(
+            "Only zero batch or zero channel inputs are supported, but got input shape: {}",
+            list_text(&as_image(x))
+        )));
+    }
+    if w[2..].iter().any(is_zero) {
+        let title = "kernel size should be greater than zero, but got";
+        return Err(OpError::shape(match &as_image(w)[2..] {
+            [height, width] => format!("{title} kernel_height: {height} kernel_width: {width}"),
+            sizes => {
+                let sizes: Vec<String> = sizes.iter().map(Dim::to_string).collect();
+                format!("{title}: {} (TxHxW)", sizes.join(" x "))
+            }
+        }));
+    }
+    Ok(())
+}

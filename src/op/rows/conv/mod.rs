@@ -4,7 +4,7 @@ mod checks;
 mod fold;
 mod tbc;
 
-use self::checks::{check_bias, check_channels, check_operands, check_result};
+use self::checks::{check_bias, check_channels, check_not_empty, check_operands, check_result};
 use crate::op::emit::ints_val;
 use crate::op::rows::matmul::{contract_op, contracted};
 use crate::op::rows::spell::{list_text, text};
@@ -230,6 +230,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         out.push(set.out_size(d, &x[d + 2], &w[d + 2]));
     }
     check_result(x, w, &set, &out)?;
+    check_not_empty(x, w)?;
     let sizes = |v: &[i64]| v.iter().map(|&x| x as usize).collect::<Vec<_>>();
     Ok(Contraction::Conv(Convolution {
         input: 0,

@@ -300,10 +300,14 @@ fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -
             y.rank()?
         )));
     }
-    if shape[dim].as_const().is_some_and(|n| n != 3) {
+    let Some(size) = shape.get(dim) else {
         return Err(OpError::shape(format!(
-            "linalg.cross: inputs dimension {dim} must have length 3. Got {}",
-            shape[dim]
+            "Dimension specified as {dim} but tensor has no dimensions"
+        )));
+    };
+    if size.as_const().is_some_and(|n| n != 3) {
+        return Err(OpError::shape(format!(
+            "linalg.cross: inputs dimension {dim} must have length 3. Got {size}"
         )));
     }
     let (x, y) = (b.expand(x, shape)?, b.expand(y, shape)?);

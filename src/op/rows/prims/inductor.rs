@@ -172,13 +172,13 @@ fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trac
 
 fn seed_rows() -> Vec<Op> {
     vec![
-        Op::composite("inductor_seed(Device device=None) -> Tensor", |b, _| {
+        Op::composite("inductor_seed(Device? device=None) -> Tensor", |b, _| {
             seeds_of(b, ints_val(&[]))
         })
         .doc("a random seed")
         .spelled("prims.@.default")
         .effect(Effect::Random),
-        Op::composite("inductor_seeds(SymInt count, Device device=None) -> Tensor", |b, c| {
+        Op::composite("inductor_seeds(SymInt count, Device? device=None) -> Tensor", |b, c| {
             seeds_of(b, Val::List(vec![c.get("count").clone()]))
         })
         .doc("random seeds")

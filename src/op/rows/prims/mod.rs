@@ -80,7 +80,7 @@ pub(super) fn with_prim_spellings(mut op: Op) -> Op {
 }
 
 fn creation_rows() -> Vec<Op> {
-    const PLACED: &str = "ScalarType dtype, Device device=None, bool requires_grad=False";
+    const PLACED: &str = "ScalarType dtype, Device? device=None, bool requires_grad=False";
     vec![
         Op::composite(text!("prims_iota(SymInt length, *, SymInt start, SymInt step, {PLACED}) -> Tensor"),
             iota,
@@ -190,6 +190,10 @@ fn view_rows() -> Vec<Op> {
         .doc("one dim split into two")
         .spelled("prims.split_dim.default"),
         Op::composite("prims_collapse(Tensor a, int start, int end) -> Tensor", |b, c| {
+            // A number counts as a tensor of one dim.
+            let rank = c.leaf("a")?.rank()?.max(1);
+            existing_dim(c.int("start")?, rank)?;
+            existing_dim(c.int("end")?, rank)?;
             b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf)
         })
         .doc("the dims from start to end, inclusive, merged into one")
@@ -218,11 +222,17 @@ fn broadcast_in_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     b.op(OpId::Expand, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 
+/// Prims do not count dims from the end, and a number has none.
+fn existing_dim(dim: i64, rank: usize) -> OpResult<usize> {
+    let found = usize::try_from(dim).ok().filter(|&d| d < rank);
+    found.ok_or_else(|| OpError::shape(format!("idx {dim} is out of bounds for rank {rank}")))
+}
+
 fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, outer) = (c.leaf("a")?, one_size(c, "outer_length")?);
-    let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
+    let dim = existing_dim(c.int("dim")?, x.rank()?)?;
     let mut shape = x.shape()?.to_vec();
-    let size = shape.get(dim).cloned().unwrap_or(Dim::Const(1));
+    let size = shape[dim].clone();
     if let (Some(n), Some(k)) = (size.as_const(), outer.as_const())
         && (k <= 0 || n % k != 0)
     {
@@ -230,10 +240,7 @@ fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "Attempting to split dimension of length {n}, but outer length of {k} divides it with a remainder!"
         )));
     }
-    shape.splice(
-        dim..=dim.min(shape.len().saturating_sub(1)),
-        [outer.clone(), size.floordiv(&outer)],
-    );
+    shape.splice(dim..=dim, [outer.clone(), size.floordiv(&outer)]);
     b.op(OpId::Reshape, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 

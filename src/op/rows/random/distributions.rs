@@ -286,7 +286,9 @@ fn scaled_normal(
 
 fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let t = c.leaf("self")?;
-    if (0..t.numel()).any(|i| t.get(i).to_f64() < 0.0) {
+    // NaN is none either.
+    let is_rate = |i: usize| t.get(i).to_f64() >= 0.0;
+    if !(0..t.numel()).all(is_rate) {
         return Err(OpError::value("invalid Poisson rate, expected rate to be non-negative"));
     }
     let mut i = 0;

@@ -19,13 +19,23 @@ pub(super) fn rows() -> Vec<Op> {
 fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("logits")?;
     let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
+    if x.rank()? == 0 {
+        // A number counts as a row of one.
+        let row = b.unsqueeze(x, 0)?;
+        let sample = gumbel_sample(b, c, &row, dim)?;
+        return b.squeeze(&sample, 0).map(Val::Leaf);
+    }
+    gumbel_sample(b, c, x, dim).map(Val::Leaf)
+}
+
+fn gumbel_sample(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, dim: usize) -> OpResult<Traced> {
     let noise = b.exponential(x)?;
     let noise = b.log(&noise)?;
     let y = b.sub(x, &noise)?;
     let y = b.div(&y, c.get("tau").clone())?;
     let soft = crate::op::rows::norms::softmax::softmax(b, &y, dim)?;
     if !c.bool("hard")? {
-        return Ok(soft.into());
+        return Ok(soft);
     }
     let dim = Val::int(dim as i64);
     let index = b.op(OpId::Argmax, [(&soft).into(), dim.clone(), Val::Bool(true)])?;
@@ -34,5 +44,5 @@ fn gumbel_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let hard = b.scatter(zeros, dim, index, ones)?;
     // The same operations as in torch, so that the rounding is also the same.
     let rest = b.sub(&hard, &soft)?;
-    b.add(&rest, &soft).map(Val::Leaf)
+    b.add(&rest, &soft)
 }

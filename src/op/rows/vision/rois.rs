@@ -94,6 +94,47 @@ fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     })
 }
 
+/// The number of samples along a dim of a cell.
+fn samples_along<T: Real>(ratio: i64, size: T) -> i64 {
+    if ratio > 0 { ratio } else { size.to_f64().ceil() as i64 }
+}
+
+/// The cells of a box and the grid of samples in each, by rows and columns.
+struct SampledCell<T> {
+    start: [T; 2],
+    cell: [T; 2],
+    grid: [i64; 2],
+    samples: i64,
+}
+
+impl<T: Real> SampledCell<T> {
+    fn of_box(b: &[T], scale: T, aligned: bool, cells: [usize; 2], ratio: i64) -> OpResult<SampledCell<T>> {
+        let half = T::from_f64(if aligned { 0.5 } else { 0.0 });
+        let start = [2, 1].map(|i| b[i] * scale - half);
+        let mut extent = [b[4] * scale - half - start[0], b[3] * scale - half - start[1]];
+        let known = extent.iter().all(|e| !e.to_f64().is_nan());
+        if !aligned {
+            extent = extent.map(|e| e.larger(T::from_f64(1.0)));
+        }
+        let cell = [0, 1].map(|d| extent[d] / T::from_f64(cells[d] as f64));
+        let grid = cell.map(|e| samples_along(ratio, e));
+        let samples = grid[0].max(0).saturating_mul(grid[1].max(0));
+        // torchvision makes a table of the samples of all cells, which it indexes by 32 bits.
+        let all = samples.saturating_mul((cells[0] * cells[1]) as i64);
+        match known && all <= i32::MAX.into() {
+            true => Ok(SampledCell {
+                start,
+                cell,
+                grid,
+                samples,
+            }),
+            false => Err(OpError::value(
+                "roi_align sampling grid is too large, reduce sampling_ratio or the RoI size",
+            )),
+        }
+    }
+}
+
 fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
@@ -103,16 +144,14 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         c.bool("aligned")?,
     );
     let mut out = zeros(T::DTYPE, &r.shape)?;
-    let half = T::from_f64(if aligned { 0.5 } else { 0.0 });
     for (k, b) in r.boxes.iter().enumerate() {
-        let start = [2, 1].map(|i| b[i] * scale - half);
-        let mut extent = [b[4] * scale - half - start[0], b[3] * scale - half - start[1]];
-        if !aligned {
-            extent = extent.map(|e| e.larger(T::from_f64(1.0)));
-        }
-        let cell = [extent[0] / T::from_f64(ph as f64), extent[1] / T::from_f64(pw as f64)];
-        let grid = cell.map(|e| if ratio > 0 { ratio } else { e.to_f64().ceil() as i64 });
-        let count = T::from_f64(grid[0].max(0).saturating_mul(grid[1].max(0)).max(1) as f64);
+        let SampledCell {
+            start,
+            cell,
+            grid,
+            samples,
+        } = SampledCell::of_box(b, scale, aligned, [ph, pw], ratio)?;
+        let count = T::from_f64(samples.max(1) as f64);
         for (i, j) in (0..ph).flat_map(|i| (0..pw).map(move |j| (i, j))) {
             let place = |d: usize, cell_index: usize, sample: i64| {
                 let step = T::from_f64(sample as f64 + 0.5) * cell[d] / T::from_f64(grid[d] as f64);
@@ -249,7 +288,7 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let start = b[2 - d] * scale - half;
             let extent = b[4 - d] * scale - half - start;
             let size = extent / T::from_f64(cells[d] as f64);
-            let grid = if ratio > 0 { ratio } else { size.to_f64().ceil() as i64 };
+            let grid = samples_along(ratio, size);
             (T::from_f64(channel[d] as f64) * size + start, size, grid.max(0))
         };
         let sides = [along(0), along(1)];
@@ -315,5 +354,30 @@ mod tests {
         let parts: Vec<&Tensor> = pooled.leaves();
         assert_eq!(parts[0].as_slice::<f32>(), [10.0, 11.0, 14.0, 15.0]);
         assert_eq!(parts[1].as_slice::<i32>(), [10, 11, 14, 15]);
+    }
+
+    #[test]
+    fn boxes_with_too_many_samples_are_refused() {
+        for size in [1e30, 3e9, f32::INFINITY, f32::NAN] {
+            let args = vec![
+                of(&[1, 1, 4, 4], &[1.0; 16]),
+                of(&[1, 5], &[0., 0., 0., size, size]),
+                Val::Float(1.0),
+                Val::int(2),
+                Val::int(2),
+                Val::int(0),
+                Val::Bool(false),
+            ];
+            let call = Call {
+                op: crate::op::by_name("roi_align").expect("a row"),
+                args,
+            };
+            let e = roi_align::<f32>(&call).unwrap_err();
+            assert!(
+                e.title.starts_with("roi_align sampling grid is too large"),
+                "{size}: {}",
+                e.title
+            );
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! of any value of that root applies the value's views to the root's newest value. Where torch's `reshape` copies
 //! because no strides can express the result, this pass copies too.
 //!
-//! `alias` finds where the result of a view is located, `write` rewrites writes. `strided` resolves `as_strided`, which
+//! `alias` finds where the result of a view is located, `write` rewrites writes, `items` follows the items of tuples. `strided` resolves `as_strided`, which
 //! reads the memory itself: it becomes a view of the root, in the order in which torch stores the root's elements.
 //!
 //! The final values of inputs and buffers that were written become the leading results
@@ -14,6 +14,7 @@
 #![doc = include_str!("../../examples/functionalize.md")]
 
 mod alias;
+mod items;
 mod strided;
 #[cfg(test)]
 mod tests;
@@ -81,6 +82,7 @@ fn functionalize_graphs(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             roots: HashMap::new(),
             attributes: HashMap::new(),
             newest: HashMap::new(),
+            items: HashMap::new(),
             layouts: HashMap::new(),
             is_written: survey.writes > 0,
             turned: 0,
@@ -161,6 +163,8 @@ struct Functionalize<'m> {
     attributes: HashMap<Arc<str>, NodeId>,
     /// The node that replaces a node from here on: its value after a write, or a view that an in-place call made of it.
     newest: HashMap<NodeId, NodeId>,
+    /// For each tuple or list, the first node that takes the item at an index.
+    items: HashMap<NodeId, Vec<(i64, NodeId)>>,
     /// The memory layout that torch gives to values that own their memory, unless it is row-major; `None` if unknown.
     layouts: HashMap<NodeId, Option<Layout>>,
     /// Whether the graph writes at all. A graph without writes may still draw.
@@ -174,6 +178,9 @@ struct Functionalize<'m> {
 impl Functionalize<'_> {
     fn visit_node(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
         self.refresh_inputs(graph, n)?;
+        if self.is_known_item(graph, n) {
+            return Ok(());
+        }
         match graph[n].op() {
             Opcode::Placeholder | Opcode::Output => return Ok(()),
             Opcode::GetAttr => {
@@ -213,6 +220,7 @@ impl Functionalize<'_> {
 
     /// Updates the node's arguments so that they show every write so far.
     fn refresh_inputs(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+        self.spread_written(graph, n);
         for i in graph[n].inputs() {
             let now = self.refresh(graph, i, n).map_err(|e| {
                 Diagnostic::new(e.code, e.title).at_opt(graph[n].meta.span, "reads a value that was overwritten")

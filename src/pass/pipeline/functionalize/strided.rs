@@ -1,14 +1,16 @@
 //! `as_strided`: views of the memory itself.
 
 use super::write::{replace_node, written_back};
-use super::{Functionalize, FunctionalizeError, ViewPlace, ViewStep, node_of, tensor_type, traced_step, written_at};
+use super::{
+    Functionalize, FunctionalizeError, ViewPlace, ViewStep, node_of, point_after, tensor_type, traced_step, written_at,
+};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::layout::{Layout, StridedWindow};
+use crate::op::layout::{Layout, StridedWindow, resize_order, template_format};
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, lift_literal};
+use crate::op::{Build, Call, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, lift_literal};
 use crate::pass::build::full_args;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -70,6 +72,9 @@ impl Functionalize<'_> {
             return self.rewrite_resize(graph, n, op);
         }
         if op.facts.scatter_to.is_none() {
+            if resolved.copies_result() {
+                copy_result(graph, n)?;
+            }
             return self.strided_view(graph, n, op).map(|_| ());
         }
         let (parent, steps, _) = self.requested_window(graph, n, op)?;
@@ -80,20 +85,14 @@ impl Functionalize<'_> {
     /// and `preserve_format` becomes the template's format.
     fn rewrite_resize(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), FunctionalizeError> {
         let mut args = full_args(op, graph, n)?;
-        let order = |p: usize| {
+        let operand = |p: usize| {
             let x = *args.get(p)?.as_leaf()?;
-            let ty = tensor_type(graph, x)?;
-            let order = self.layout_of(graph, x)?.dense_order(ty.shape.as_deref()?)?;
-            let turned = order.iter().enumerate().any(|(i, &d)| i != d);
-            Some((x, order)).filter(|_| turned)
+            Some((x, tensor_type(graph, x)?.shape?, self.layout_of(graph, x)?))
         };
-        let (memory, template) = (order(0), order(1).map(|(_, order)| order));
+        let memory = operand(0).and_then(|(x, shape, layout)| Some((x, resize_order(&shape, &layout)?)));
         if matches!(&args[2], Val::TorchName(f) if f.ends_with("preserve_format")) {
-            args[2] = match template.as_deref() {
-                Some([0, 2, 3, 1]) => Val::TorchName("channels_last".into()),
-                Some([0, 2, 3, 4, 1]) => Val::TorchName("channels_last_3d".into()),
-                _ => Val::None,
-            };
+            let format = operand(1).map(|(_, shape, layout)| template_format(&shape, &layout));
+            args[2] = format.unwrap_or(Val::None);
         }
         if let Some((x, order)) = memory {
             args[0] = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<Arg> {
@@ -321,4 +320,19 @@ fn unknown_order_error(n: NodeId, graph: &Graph) -> OpError {
         graph[n].target()
     );
     OpError::refused(title).help("fix the sizes (`--fix`), or call `contiguous` on the operand first")
+}
+
+/// Copies the result of `n` for its users: later writes to the memory do not reach the copy.
+fn copy_result(graph: &mut Graph, n: NodeId) -> OpResult<()> {
+    let users: Vec<NodeId> = graph[n].users().collect();
+    let copy = written_at(graph, n, point_after(graph, n), |b| {
+        let x = b.traced(n);
+        let x = x.ok_or_else(|| OpError::shape("the result of a view is not a tensor"))?;
+        let b: &mut dyn Build = b;
+        b.clone(&x).map(|t| node_of(&t))
+    })?;
+    for u in users {
+        graph.replace_input_with(u, n, copy);
+    }
+    Ok(())
 }

@@ -53,6 +53,68 @@ fn a_write_through_another_dtype_changes_the_bits() {
 }
 
 #[test]
+fn a_write_to_an_item_shows_in_the_tuple_and_in_other_uses_of_the_item() {
+    check(
+        "%t = call_function torch.cummax(%x, 1)
+        %v = call_function operator.getitem(%t, 0)
+        %w = call_method mul_(%v, 10)
+        output %t",
+        &[10., 20., 30., 40., 50., 60., 0., 1., 2., 0., 1., 2.],
+    );
+    check(
+        "%t = call_function torch.max(%x, 1)
+        %v = call_function operator.getitem(%t, 0)
+        %again = call_function operator.getitem(%t, -2)
+        %w = call_method mul_(%v, 10)
+        %last = call_function operator.getitem(%t, 0)
+        output (%again, %last, %t)",
+        &[30., 60., 30., 60., 30., 60., 2., 2.],
+    );
+    // An item is written after its first use, and a view of it is.
+    check(
+        "%t = call_function torch.max(%x, 1)
+        %v = call_function operator.getitem(%t, 0)
+        %before = call_function torch.add(%v, 1)
+        %first = call_method select(%v, 0, 0)
+        %w = call_method zero_(%first)
+        output (%before, %t)",
+        &[4., 7., 0., 6., 2., 2.],
+    );
+}
+
+#[test]
+fn a_strided_copy_does_not_show_later_writes() {
+    check(
+        "%z = call_function mul(%x, 1)
+        %c = call_function torch.ops.aten.as_strided_copy.default(%z, [2, 2], [1, 1])
+        %whole = call_function torch.ops.aten.as_strided_copy.default(%z, [2, 3], [3, 1])
+        %v = call_function torch.ops.aten.as_strided.default(%z, [2], [1])
+        %w = call_method mul_(%z, 10)
+        output (%c, %whole, %v)",
+        &[1., 2., 2., 3., 1., 2., 3., 4., 5., 6., 10., 20.],
+    );
+}
+
+#[test]
+fn resize_takes_the_first_elements_in_the_order_of_memory() {
+    check(
+        "%t = call_method t(%x)
+        %y = call_function torch.ops.aten.resize.default(%t, [4])
+        output %y",
+        &[1., 2., 3., 4.],
+    );
+    // A copy of every other row keeps the order of the dims in memory.
+    check(
+        "%t = call_method t(%x)
+        %rows = call_function torch.ops.aten.slice.Tensor(%t, 0, 0, 3, 2)
+        %four = call_function torch.zeros([4])
+        %y = call_function torch.ops.aten.resize_as.default(%rows, %four)
+        output %y",
+        &[1., 3., 4., 6.],
+    );
+}
+
+#[test]
 fn each_result_has_its_own_out() {
     let both = "%v = call_function torch.zeros([2])
         %i = call_function torch.zeros([2], dtype=i64)";

@@ -122,6 +122,15 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let mut wide = y.shape()?.to_vec();
     wide[dim + 1] = times.clone();
     out[dim] = out[dim].mul(&times);
+    if !c.is_none("output_size") {
+        let given = &c.dims("output_size")?[0];
+        if given.sub(&out[dim]).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!(
+                "repeat_interleave: Invalid output_size, expected {} but got {given}",
+                out[dim]
+            )));
+        }
+    }
     expand_and_copy(b, &y, &wide, &out)
 }
 
@@ -162,5 +171,31 @@ fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
         out.extend(std::iter::repeat_n(i as i64, n as usize));
     }
+    if c.opt_int("output_size")?.is_some_and(|n| n != out.len() as i64) {
+        return Err(OpError::value("allocated size does not match required size"));
+    }
     Ok(Val::Leaf(Tensor::from_slice(&[out.len()], &out).to(r.dtype())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_the_result_must_be_the_given_one() {
+        let indices = |repeats: &[i64], size: Val<Tensor>| {
+            let op = crate::op::by_name("repeat_indices").expect("a row");
+            let args = vec![Val::Leaf(Tensor::from_slice(&[repeats.len()], repeats)), size];
+            let value = repeat_indices(&Call { op, args });
+            value.map(|v| v.as_leaf().expect("a tensor").as_slice::<i64>().to_vec())
+        };
+        for size in [Val::None, Val::int(5)] {
+            assert_eq!(indices(&[2, 3], size).unwrap(), [0, 0, 1, 1, 1]);
+        }
+        assert!(indices(&[0, 0], Val::int(0)).unwrap().is_empty());
+        for (repeats, size) in [(&[2, 3][..], 4), (&[2, 3], 6), (&[2, 3], 0), (&[0], 1)] {
+            let e = indices(repeats, Val::int(size)).unwrap_err();
+            assert_eq!(e.title, "allocated size does not match required size");
+        }
+    }
 }
