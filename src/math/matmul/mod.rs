@@ -16,7 +16,7 @@ pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
+use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
 use crate::types::DType;
 
@@ -28,41 +28,53 @@ pub(super) fn plan(
     constants: MatMulConstants,
 ) -> Result<Box<dyn MatMulPlan>, PlanError> {
     let isa = pairs.isa;
-    let extents = desc.extents().ok_or(PlanError::Size)?;
-    if desc.c_row < desc.n && desc.m > 1 {
-        return Err(PlanError::Size);
-    }
-    let need = |bytes: Option<Constant>, n: usize| match bytes {
-        Some(b) if b.len() < n * desc.dtype.size() => Err(PlanError::Constant {
-            need: n * desc.dtype.size(),
-            got: b.len(),
-        }),
-        _ => Ok(()),
-    };
-    need(constants.a, extents[0])?;
-    need(constants.b, extents[1])?;
-    if desc.small_integers && pairs.rate() > 1 && desc.m > integers::ROWS {
-        // Unpacking integers in every call would take longer than reading pairs.
-        return Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants)));
-    }
-    let pairs_multiply = desc.dtype == DType::BF16 || desc.dtype == DType::F32 && precision == Precision::Bf16;
-    if pairs_multiply
-        && desc.quantized.is_some()
-        && let Some(plan) = bf16::Bf16MatMulPlan::with_integers(pairs, desc, constants)
-    {
+    let extents = check_operands(desc, constants)?;
+    if let Some(plan) = plan_pairs(pairs, precision, desc, constants) {
         return Ok(Box::new(plan));
     }
     match desc.dtype {
-        // Integers are exact in f32, and reading them is cheaper than reading pairs.
-        DType::F32 if desc.quantized.is_some() => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
-        DType::BF16 if desc.quantized.is_some() => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
-        _ if pairs_multiply => Ok(Box::new(bf16::Bf16MatMulPlan::new(pairs, desc, constants))),
+        DType::BF16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
         DType::F16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
         }
         d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// The operands' extents. Returns an error unless the sizes are valid and constants span them.
+fn check_operands(desc: &MatMul, constants: MatMulConstants) -> Result<[usize; 4], PlanError> {
+    let extents = desc.extents().ok_or(PlanError::Size)?;
+    if desc.c_row < desc.n && desc.m > 1 {
+        return Err(PlanError::Size);
+    }
+    for (constant, n) in [(constants.a, extents[0]), (constants.b, extents[1])] {
+        let (need, got) = (n * desc.dtype.size(), constant.map(|c| c.len()));
+        if let Some(got) = got.filter(|&got| got < need) {
+            return Err(PlanError::Constant { need, got });
+        }
+    }
+    Ok(extents)
+}
+
+/// A plan that multiplies pairs of bf16, if the operands are bf16, or f32 that may be rounded to bf16.
+fn plan_pairs(
+    pairs: PairKernels,
+    precision: Precision,
+    desc: &MatMul,
+    constants: MatMulConstants,
+) -> Option<bf16::Bf16MatMulPlan> {
+    if desc.small_integers && pairs.rate() > 1 && desc.m > integers::ROWS {
+        // Unpacking integers in every call would take longer than reading pairs.
+        return Some(bf16::Bf16MatMulPlan::new(pairs, desc, constants));
+    }
+    let pairs_multiply = desc.dtype == DType::BF16 || desc.dtype == DType::F32 && precision == Precision::Bf16;
+    match (pairs_multiply, desc.quantized) {
+        (false, _) => None,
+        (true, None) => Some(bf16::Bf16MatMulPlan::new(pairs, desc, constants)),
+        // Integers are exact in f32, and reading them is cheaper than reading pairs.
+        (true, Some(_)) => bf16::Bf16MatMulPlan::with_integers(pairs, desc, constants),
     }
 }
 
