@@ -221,7 +221,7 @@ def by_eager(d, kind, threads, prompt, count):
 
 def by_fxc(a, d, kind, threads):
     """`fxc generate` twice: the second process finds the code of the first in the cache."""
-    env = dict(os.environ, FXC_CACHE=os.path.join(a.work, 'cache'))
+    env = dict(os.environ, FXC_CACHE='on', FXC_CACHE_DIR=os.path.join(a.work, 'cache'))
     prompt = ','.join(map(str, tokens(a.prompt)))
     command = [a.fxc, 'generate', fxc_file(d, kind), '--prompt-tokens', prompt, '--threads', str(threads), '--max-new-tokens']
     def run(count):
