@@ -60,7 +60,7 @@ const NEAR: f32 = -5.0;
 /// `exp(-a²)` as `(e + e_low) 2^n`: `[e, e_low, n, MAGIC + n]`.
 fn gaussian<R: Real>(a: R) -> [R; 4] {
     let z = a * a.negate();
-    let lost = a.fma(a, z);
+    let lost = a.product_error(a, z.negate());
     let t = z.affine(LOG2_E, MAGIC);
     let n = t - MAGIC;
     let r = n.axpy(2.1219444e-4, n.axpy(-0.693359375, z));
@@ -76,14 +76,20 @@ fn tail<R: Real>(a: R) -> R {
     let d = a + 2.0;
     let u = d.constant(1.0) / d;
     // The relative error of u.
-    let lost = u.negate().fma(d, u.constant(1.0)) - u * (a - (d - 2.0));
+    let rest = if u.fuses() {
+        u.negate().fma(d, u.constant(1.0))
+    } else {
+        let product = u * d;
+        (u.constant(1.0) - product) - u.product_error(d, product)
+    };
+    let lost = rest - u * (a - (d - 2.0));
     let t = (a - 2.0) * u;
     let [coefficients @ .., last] = &ERFC;
     let p = t.horner(coefficients);
     let q = p.fma(t, t.constant(*last));
     let q_low = p.fma(t, t.constant(*last) - q);
     let m = q * u;
-    let m_low = q.fma(u, m.negate()) + m.fma(lost, q_low * u);
+    let m_low = q.product_error(u, m) + m.fma(lost, q_low * u);
     let [e, e_low, n, magic] = gaussian(a);
     e.fma(m, e.fma(m_low, e_low * m)).times_power(n, magic)
 }
@@ -104,7 +110,14 @@ pub(super) fn erfc<R: Real>(x: R) -> R {
 
 /// `erfinv(y)`: 2 ULP.
 pub(super) fn erfinv<R: Real>(y: R) -> R {
-    let l = y.negate().fma(y, y.constant(1.0)).ln();
+    let one = y.constant(1.0);
+    // `1 - y²`, whose square must not be rounded.
+    let rest = if y.fuses() {
+        y.negate().fma(y, one)
+    } else {
+        (one - y) * (y + 1.0)
+    };
+    let l = rest.ln();
     let q = l.fma((l + 2.5).horner(&ERFINV), l.constant(RATIO_LOW));
     let near = y.axpy(RATIO, y * q);
     let far = l.below(l.constant(NEAR));

@@ -35,6 +35,8 @@ pub(super) trait Real:
     fn constant(self, k: f32) -> Self;
     /// `self * factor + term`, rounded once where the target has fused multiply-add.
     fn fma(self, factor: Self, term: Self) -> Self;
+    /// Whether [`Real::fma`] rounds once.
+    fn fuses(self) -> bool;
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn floor(self) -> Self;
@@ -75,6 +77,21 @@ pub(super) trait Real:
     /// `self * factor + term` with a constant factor.
     fn axpy(self, factor: f32, term: Self) -> Self {
         self.fma(self.constant(factor), term)
+    }
+
+    /// The rounding error of a product: `self * y - product`.
+    fn product_error(self, y: Self, product: Self) -> Self {
+        if self.fuses() {
+            return self.fma(y, product.negate());
+        }
+        // Products of halves of 12 bits are exact (Dekker 1971).
+        let halves = |x: Self| {
+            let wide = x * 4097.0;
+            let high = wide - (wide - x);
+            [high, x - high]
+        };
+        let ([a, b], [c, d]) = (halves(self), halves(y));
+        (((a * c - product) + a * d) + b * c) + b * d
     }
 
     fn negate(self) -> Self {

@@ -21,18 +21,25 @@ fn log2<R: Real>(a: R) -> [R; 2] {
     let u = d.constant(1.0) / d;
     let s = n * u;
     let minus = s.negate();
-    let s_low = minus.fma(m - (d - 1.0), minus.fma(d, n)) * u;
+    // What the quotient leaves of n.
+    let left = if s.fuses() {
+        minus.fma(d, n)
+    } else {
+        let product = s * d;
+        (n - product) - s.product_error(d, product)
+    };
+    let s_low = minus.fma(m - (d - 1.0), left) * u;
     let z = s * s;
-    let z_low = s.fma(s, z.negate());
+    let z_low = s.product_error(s, z);
     let cube = z * s;
-    let cube_low = z_low.fma(s, z.fma(s, cube.negate()));
+    let cube_low = z_low.fma(s, z.product_error(s, cube));
     let rest = z.horner(&REST) * (z * cube);
     // Each product with its rounding error.
     let (linear, third) = (s.constant(LINEAR), s.constant(CUBIC));
     let q = cube * CUBIC;
-    let q_low = cube_low.fma(third, cube.axpy(CUBIC_LOW, cube.fma(third, q.negate())));
+    let q_low = cube_low.fma(third, cube.axpy(CUBIC_LOW, cube.product_error(third, q)));
     let p = s * LINEAR;
-    let p_low = s.axpy(LINEAR_LOW, s.fma(linear, p.negate()));
+    let p_low = s.axpy(LINEAR_LOW, s.product_error(linear, p));
     let slope = z.axpy(3.0 * CUBIC, linear);
     let low = s_low.fma(slope, p_low) + (q_low + rest);
     let f = p + q;
@@ -51,7 +58,13 @@ fn power<R: Real>(a: R, y: R) -> R {
     let w = y * l;
     let zero = w.constant(0.0);
     // Beyond the limit the product may be infinite, and its error NaN.
-    let w_low = y.fma(l_low, y.fma(l, w.negate()));
+    let w_low = y.fma(l_low, y.product_error(l, w));
+    // The halves of a huge y overflow. Then w is beyond the limit, or 0.
+    let w_low = if y.fuses() {
+        w_low
+    } else {
+        R::pick(y.abs().below(w.constant(1e30)), w_low, zero)
+    };
     let w_low = R::pick(w.abs().below(w.constant(LIMIT)), w_low, zero);
     let w = w.at_most(LIMIT);
     let least = w.constant(-LIMIT);

@@ -15,6 +15,16 @@ const PARTS: [f32; 3] = [-1.570_796_4, 4.371_139e-8, 1.715_124_5e-15];
 /// pi / 2 as four parts. The second has 8 bits, so that its products with multiples below 2^16 are exact.
 const EXACT_PARTS: [f32; 4] = [-1.570_796_4, 4.377_216_1e-8, -6.077_100_6e-11, 1.217_705_2e-18];
 
+/// pi / 2 for targets without fused multiply-add: the products of parts of 8 bits with multiples below 2^16 are exact, and the
+/// differences from the first two are.
+const UNFUSED_PARTS: [f32; 5] = [
+    -1.570_312_5,
+    -4.844_665_5e-4,
+    6.407_499_3e-7,
+    -9.895_302_4e-10,
+    -2.563_344e-12,
+];
+
 /// `(sin(r) - r) / r³` by `r²`: relative error 6e-9 of the sine.
 const SIN: [f32; 4] = [2.832_874e-6, -1.985_308_2e-4, 8.333_379e-3, -0.16666667];
 
@@ -45,7 +55,8 @@ fn keep_zero<R: Real>(x: R, y: R) -> R {
 fn reduce<R: Real>(x: R) -> [R; 2] {
     let t = x.affine(FRAC_2_PI, MAGIC);
     let n = t - MAGIC;
-    let r = PARTS.iter().fold(x, |r, &part| n.axpy(part, r));
+    let parts: &[f32] = if x.fuses() { &PARTS } else { &UNFUSED_PARTS };
+    let r = parts.iter().fold(x, |r, &part| n.axpy(part, r));
     R::replace(is_far(x), [r, t], || {
         let [r, _, t] = x.reduce_quadrants();
         [r, t]
@@ -56,8 +67,13 @@ fn reduce<R: Real>(x: R) -> [R; 2] {
 fn reduce_exactly<R: Real>(x: R) -> [R; 3] {
     let t = x.affine(FRAC_2_PI, MAGIC);
     let n = t - MAGIC;
-    let [first, second, third, fourth] = EXACT_PARTS;
-    let high = n.axpy(first, x);
+    let (high, [second, third, fourth]) = if x.fuses() {
+        let [first, rest @ ..] = EXACT_PARTS;
+        (n.axpy(first, x), rest)
+    } else {
+        let [first, next, rest @ ..] = UNFUSED_PARTS;
+        (n.axpy(next, n.axpy(first, x)), rest)
+    };
     let product = n * second;
     let sum = high + product;
     // Either `|product| < |high|`, or the sum is exact.

@@ -109,6 +109,10 @@ impl Real for Vector<'_, '_> {
         self.emit2(factor, |e, x, y| e.fma(x, y, &vec![term.value]))
     }
 
+    fn fuses(self) -> bool {
+        self.emitter.borrow().fma
+    }
+
     fn abs(self) -> Self {
         self.emit(|e, x| e.fabs(F, x))
     }
