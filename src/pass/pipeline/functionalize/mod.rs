@@ -184,11 +184,7 @@ impl Functionalize<'_> {
         match graph[n].op() {
             Opcode::Placeholder | Opcode::Output => return Ok(()),
             Opcode::GetAttr => {
-                let root = *self.attributes.entry(graph[n].target().into()).or_insert(n);
-                if root != n {
-                    let place = self.place_of(graph, root);
-                    self.places.insert(n, ViewPlace { version: 0, ..place });
-                }
+                self.visit_attribute(graph, n);
                 return Ok(());
             }
             _ => {}
@@ -216,6 +212,15 @@ impl Functionalize<'_> {
             }
             FunctionalizeError::Diagnostic(d) => *d,
         })
+    }
+
+    /// Gives a node that reads an attribute the place of the first one that does.
+    fn visit_attribute(&mut self, graph: &Graph, n: NodeId) {
+        let root = *self.attributes.entry(graph[n].target().into()).or_insert(n);
+        if root != n {
+            let place = self.place_of(graph, root);
+            self.places.insert(n, ViewPlace { version: 0, ..place });
+        }
     }
 
     /// Updates the node's arguments so that they show every write so far.
