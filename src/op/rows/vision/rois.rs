@@ -118,21 +118,32 @@ impl<T: Real> SampledCell<T> {
         }
         let cell = [0, 1].map(|d| extent[d] / T::from_f64(cells[d] as f64));
         let grid = cell.map(|e| samples_along(ratio, e));
-        let samples = grid[0].max(0).saturating_mul(grid[1].max(0));
-        // torchvision makes a table of the samples of all cells, which it indexes by 32 bits.
-        let all = samples.saturating_mul((cells[0] * cells[1]) as i64);
-        match known && all <= i32::MAX.into() {
-            true => Ok(SampledCell {
-                start,
-                cell,
-                grid,
-                samples,
-            }),
-            false => Err(OpError::value(
-                "roi_align sampling grid is too large, reduce sampling_ratio or the RoI size",
-            )),
+        if !known {
+            return Err(too_many_samples("roi_align"));
         }
+        Ok(SampledCell {
+            start,
+            cell,
+            grid,
+            samples: samples_of(grid, cells, "roi_align")?,
+        })
     }
+}
+
+/// The number of samples in a cell. torchvision makes a table of the samples of all cells, which it indexes by 32 bits.
+fn samples_of(grid: [i64; 2], cells: [usize; 2], op: &str) -> OpResult<i64> {
+    let samples = grid[0].max(0).saturating_mul(grid[1].max(0));
+    let all = samples.saturating_mul((cells[0] * cells[1]) as i64);
+    match all <= i32::MAX.into() {
+        true => Ok(samples),
+        false => Err(too_many_samples(op)),
+    }
+}
+
+fn too_many_samples(op: &str) -> OpError {
+    OpError::value(format!(
+        "{op} sampling grid is too large, reduce sampling_ratio or the RoI size"
+    ))
 }
 
 fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -260,7 +271,7 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
 /// The results of a position-sensitive op. `cell` computes the value for a plane, a box, and the cell's row and column.
 fn position_sensitive<T: Real>(
     c: &Call<Tensor>,
-    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T,
+    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> OpResult<T>,
 ) -> OpResult<Val<Tensor>> {
     let ty = sensitive_type(&c.types())?;
     let r = read_rois::<T>(c)?;
@@ -272,7 +283,7 @@ fn position_sensitive<T: Real>(
     for (k, b) in r.boxes.iter().enumerate() {
         for n in 0..per_box {
             let plane = &r.x[(b[0].to_f64() as usize * channels + n) * h * w..][..h * w];
-            values[k * per_box + n] = cell(&r, plane, b, [n / pw % ph, n % pw]);
+            values[k * per_box + n] = cell(&r, plane, b, [n / pw % ph, n % pw])?;
             index[k * per_box + n] = n as i32;
         }
     }
@@ -292,6 +303,7 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             (T::from_f64(channel[d] as f64) * size + start, size, grid.max(0))
         };
         let sides = [along(0), along(1)];
+        let samples = samples_of([sides[0].2, sides[1].2], cells, "ps_roi_align")?;
         let place = |d: usize, i: i64| {
             let (start, size, grid) = sides[d];
             start + T::from_f64(i as f64 + 0.5) * size / T::from_f64(grid as f64)
@@ -305,7 +317,7 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                     .fold(T::ZERO, |s, &(position, weight)| s + weight * plane[position]);
         }
         // Without samples the result is 0 / 0.
-        sum / T::from_f64(sides[0].2.saturating_mul(sides[1].2) as f64)
+        Ok(sum / T::from_f64(samples as f64))
     })
 }
 
@@ -324,10 +336,10 @@ fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let (rows, columns) = (range(0), range(1));
         let area = rows.len() * columns.len();
         if area == 0 {
-            return T::ZERO;
+            return Ok(T::ZERO);
         }
         let places = rows.flat_map(|y| columns.clone().map(move |x| y * w + x));
-        places.fold(T::ZERO, |sum, i| sum + plane[i]) / T::from_f64(area as f64)
+        Ok(places.fold(T::ZERO, |sum, i| sum + plane[i]) / T::from_f64(area as f64))
     })
 }
 
@@ -356,28 +368,33 @@ mod tests {
         assert_eq!(parts[1].as_slice::<i32>(), [10, 11, 14, 15]);
     }
 
+    /// The error of a call with one box of this size.
+    fn refusal(op: &str, size: f32, others: &[Val<Tensor>]) -> Option<String> {
+        let box_ = of(&[1, 5], &[0., 0., 0., size, size]);
+        let args = [&[of(&[1, 4, 4, 4], &[1.0; 64]), box_, Val::Float(1.0)], others].concat();
+        let op = crate::op::by_name(op).expect("a row");
+        let call = Call { op, args };
+        let result = match op.name {
+            "roi_align" => roi_align::<f32>(&call),
+            _ => ps_roi_align::<f32>(&call),
+        };
+        result.err().map(|e| e.title)
+    }
+
     #[test]
     fn boxes_with_too_many_samples_are_refused() {
-        for size in [1e30, 3e9, f32::INFINITY, f32::NAN] {
-            let args = vec![
-                of(&[1, 1, 4, 4], &[1.0; 16]),
-                of(&[1, 5], &[0., 0., 0., size, size]),
-                Val::Float(1.0),
-                Val::int(2),
-                Val::int(2),
-                Val::int(0),
-                Val::Bool(false),
-            ];
-            let call = Call {
-                op: crate::op::by_name("roi_align").expect("a row"),
-                args,
-            };
-            let e = roi_align::<f32>(&call).unwrap_err();
-            assert!(
-                e.title.starts_with("roi_align sampling grid is too large"),
-                "{size}: {}",
-                e.title
-            );
+        let sizes = [Val::int(2), Val::int(2), Val::int(0)];
+        let aligned = [&sizes[..], &[Val::Bool(false)]].concat();
+        for size in [1e30, 3e9, f32::INFINITY] {
+            for (op, others) in [("roi_align", &aligned[..]), ("ps_roi_align", &sizes)] {
+                let title = refusal(op, size, others).expect("an error");
+                assert!(
+                    title.contains("roi_align sampling grid is too large"),
+                    "{size}: {title}"
+                );
+            }
         }
+        assert!(refusal("roi_align", f32::NAN, &aligned).is_some());
+        assert!(refusal("ps_roi_align", f32::NAN, &sizes).is_none());
     }
 }
