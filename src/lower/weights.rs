@@ -8,11 +8,8 @@ use super::ir::access::Access;
 use super::ir::{Def, Tir, ValueId};
 use crate::op::{Contraction, OpResult};
 use crate::scalar::{Binary, Ref, ScalarExpr, ScalarNode, ScalarOp};
-use crate::tensor::{BlockValues, MAX_ZERO, Quantized, Scalar, Tensor};
+use crate::tensor::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized, Scalar, Tensor};
 use crate::types::{Category, DType};
-
-/// Smaller weights are usually floats here: the pass `fold` folds them.
-const SMALLEST: usize = 1 << 8;
 
 /// The number of nested operations that are followed. A difference, a product and conversions between them are fewer.
 const DEPTH: usize = 16;
@@ -89,7 +86,7 @@ enum Form {
 fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
     let value = tir.value(v);
     let float = matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16);
-    if !float || value.numel() < SMALLEST || value.shape.len() < 2 {
+    if !float || value.numel() < FEWEST_INTEGERS || value.shape.len() < 2 {
         return None;
     }
     let reader = WeightReader {

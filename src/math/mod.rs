@@ -83,7 +83,7 @@ impl Library for Native {
 
     fn extra_weight_bytes(&self, desc: &Conv) -> usize {
         match self.precision {
-            Precision::F32 if desc.small_integers && self.pairs.rate() > 1 => 0,
+            Precision::F32 if desc.small_integers && self.pairs.are_faster_than_f32() => 0,
             Precision::F32 => conv::extra_weight_bytes(self.exact, desc),
             Precision::Bf16 => 0,
         }

@@ -33,7 +33,7 @@ pub use layout::LayoutError;
 pub use lost::explain_lost_files;
 pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub use product::{matmul_f64, matmul_f64_strided};
-pub use quantized::{BlockValues, MAX_ZERO, Quantized};
+pub use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
 pub use saved::SavedBytes;
 pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};

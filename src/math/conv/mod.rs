@@ -61,8 +61,7 @@ pub(super) fn plan(
     let extents = conv.extents().ok_or(PlanError::Size)?;
     check_constant_len(conv, constants.weight, extents[1])?;
     check_constant_len(conv, constants.bias, extents[2])?;
-    // Where pairs are widened, products of f32 are as fast.
-    let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.rate() > 1;
+    let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.are_faster_than_f32();
     match conv.dtype {
         DType::F32 if narrow && bf16::is_applicable(conv) => bf16::plan(pairs, conv, constants),
         DType::F32 => plan_f32(isa, exact, conv, constants),

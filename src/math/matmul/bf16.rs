@@ -86,7 +86,7 @@ impl Bf16MatMulPlan {
         constants: MatMulConstants,
     ) -> Option<Bf16MatMulPlan> {
         // Other instruction sets pack integers in narrower panels.
-        let fits = constants.a.is_none() && kernels.isa == Isa::Avx512 && kernels.rate() > 1;
+        let fits = constants.a.is_none() && kernels.isa == Isa::Avx512 && kernels.are_faster_than_f32();
         let b = constants.b.filter(|_| fits && desc.m > integers::ROWS)?;
         let packed = PackedIntegers::new(desc, desc.quantized?, COLS, b)?;
         let mut plan = Bf16MatMulPlan::new(kernels, desc, MatMulConstants::default());

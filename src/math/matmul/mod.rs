@@ -65,7 +65,7 @@ fn plan_pairs(
     desc: &MatMul,
     constants: MatMulConstants,
 ) -> Option<bf16::Bf16MatMulPlan> {
-    if desc.small_integers && pairs.rate() > 1 && desc.m > integers::ROWS {
+    if desc.small_integers && pairs.are_faster_than_f32() && desc.m > integers::ROWS {
         // Unpacking integers in every call would take longer than reading pairs.
         return Some(bf16::Bf16MatMulPlan::new(pairs, desc, constants));
     }

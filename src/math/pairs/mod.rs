@@ -127,6 +127,11 @@ impl PairKernels {
         }
     }
 
+    /// Whether pairs are multiplied faster than f32. Widened pairs are not.
+    pub(super) fn are_faster_than_f32(&self) -> bool {
+        self.rate() > 1
+    }
+
     /// The state that a thread needs to compute blocks.
     pub(super) fn begin(&self) -> PairBlocks {
         PairBlocks {

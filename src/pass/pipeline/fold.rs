@@ -14,7 +14,7 @@ use crate::interp;
 use crate::op::{Effect, Filled, Meaning, Op, OpId};
 use crate::pass::build::{NodeOrigin, full_args};
 use crate::pass::{PassContext, canonical_op, each_graph};
-use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::tensor::{FEWEST_INTEGERS, Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, TensorType, Type, Val};
 
 /// See the module.
@@ -124,11 +124,8 @@ fn unpacks_integers(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorT
 fn widens_integers(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorType) -> bool {
     let numel = ty.fixed_shape().and_then(|shape| byte_len(DType::U8, &shape));
     let is_source = |&i: &NodeId| constant_bytes(module, graph, i) == numel;
-    ty.dtype.is_float() && numel.is_some_and(|n| n >= MANY_INTEGERS) && graph[n].inputs().iter().any(is_source)
+    ty.dtype.is_float() && numel.is_some_and(|n| n >= FEWEST_INTEGERS) && graph[n].inputs().iter().any(is_source)
 }
-
-/// The number of elements from which constants of integers stay integers: that of weights which lowering keeps as integers.
-const MANY_INTEGERS: usize = 1 << 8;
 
 fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)

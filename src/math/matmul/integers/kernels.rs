@@ -95,8 +95,8 @@ const NIBBLES: u8 = 0;
 const BYTES: u8 = 1;
 const WORDS: u8 = 2;
 
-/// The integers of product indices `k` and `k + 1` as numbers: for each index two vectors. `k` is even. If `PAIR` is
-/// not set, only index `k` is read, and the other is zero.
+/// The integers of product indices `k` and `k + 1` as numbers: for each index two vectors. `k` is even. If `pair` is
+/// false, only index `k` is read, and the other is zero.
 #[inline(always)]
 unsafe fn load_integers<S: Bf16, const FORM: u8>(data: *const u8, k: usize, pair: bool) -> [[S::V; 2]; 2] {
     let nr = 2 * S::LANES;
