@@ -33,7 +33,7 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token by the scores of all tokens, one for each. `None` if there are no scores.
+    /// Chooses a token. `scores` has the score of each token of the vocabulary. `None` if it is empty.
     pub(super) fn choose(&mut self, scores: &[f32]) -> Option<usize> {
         let greatest = index_of_greatest(scores)?;
         if self.sampling.temperature <= 0.0 || !scores[greatest].is_finite() {

@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// The operations that are followed. Quantized operands have fewer than ten.
 const STEPS: usize = 100;
 
-/// The least and the greatest of some integers; infinite if there is no bound. NaN may be among them.
+/// Bounds of the elements of a value, which are all integers or NaN. An unknown bound is infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::lower) struct IntegerRange {
     /// The lower bound.
@@ -146,7 +146,7 @@ impl RangeReader<'_> {
             ScalarOp::Select(_, x, y) => Some(range(x)?.hull(range(y)?)),
             _ => None,
         };
-        // Bounds of integers are never above the operands' here, so nothing wraps around.
+        // The result is one of the operands, so it does not wrap around.
         let is_choice = matches!(
             op,
             ScalarOp::Binary(Binary::Max | Binary::Min, ..) | ScalarOp::Select(..)

@@ -9,7 +9,7 @@ use crate::types::Val;
 
 impl Functionalize<'_> {
     /// Replaces a node that takes an item by the first one that does. Returns whether it did.
-    pub(super) fn is_known_item(&mut self, graph: &mut Graph, n: NodeId) -> bool {
+    pub(super) fn replace_known_item(&mut self, graph: &mut Graph, n: NodeId) -> bool {
         let same = self.same_item(graph, n);
         if let Some(same) = same {
             replace_node(graph, n, &Val::Leaf(same));

@@ -5,8 +5,9 @@
 //! of any value of that root applies the value's views to the root's newest value. Where torch's `reshape` copies
 //! because no strides can express the result, this pass copies too.
 //!
-//! `alias` finds where the result of a view is located, `write` rewrites writes, `items` follows the items of tuples. `strided` resolves `as_strided`, which
-//! reads the memory itself: it becomes a view of the root, in the order in which torch stores the root's elements.
+//! `alias` finds where the result of a view is located, `write` rewrites writes, `items` follows the items of tuples.
+//! `strided` resolves `as_strided`, which reads the memory itself: it becomes a view of the root, in the order in which
+//! torch stores the root's elements.
 //!
 //! The final values of inputs and buffers that were written become the leading results
 //! ([`Graph::mutations`](crate::graph::Graph::mutations)).
@@ -178,7 +179,7 @@ struct Functionalize<'m> {
 impl Functionalize<'_> {
     fn visit_node(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
         self.refresh_inputs(graph, n)?;
-        if self.is_known_item(graph, n) {
+        if self.replace_known_item(graph, n) {
             return Ok(());
         }
         match graph[n].op() {
