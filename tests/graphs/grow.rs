@@ -55,7 +55,7 @@ fn writes_in_called_graph(m: &GraphModule) -> bool {
     m.graphs.len() > 1 && pass::functionalize(&mut m.clone()).is_err_and(|d| refused(&d))
 }
 
-/// Hooks that give the values of nodes that ran before, and refuse calls that take for ever.
+/// Hooks that give the values of nodes that ran before, and refuse calls that would run forever.
 struct Known<'a>(&'a Env);
 
 impl Hooks for Known<'_> {
@@ -63,7 +63,7 @@ impl Hooks for Known<'_> {
         // A node of a called graph may have the same id.
         let of_entry = at.module.entry().is_some_and(|g| std::ptr::eq(g, at.graph));
         let known = self.0.get(&at.id).filter(|_| of_entry).cloned();
-        match known.is_none() && counts_for_ever(&at) {
+        match known.is_none() && has_huge_degree(&at) {
             true => Err(Diagnostic::new(Code::E0502, "the degree is too large")),
             false => Ok(known),
         }
@@ -71,7 +71,7 @@ impl Hooks for Known<'_> {
 }
 
 /// Whether a call computes a polynomial of a huge degree. As in torch, it counts to the degree.
-fn counts_for_ever(at: &RunningNode<'_>) -> bool {
+fn has_huge_degree(at: &RunningNode<'_>) -> bool {
     const HUGE: f64 = 1e6;
     let huge = |t: &Tensor| (0..t.numel()).any(|i| t.get(i).to_f64() > HUGE);
     let arguments = at.args.iter().chain(at.kwargs.iter().map(|(_, v)| v));

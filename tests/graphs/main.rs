@@ -6,7 +6,7 @@
 //! passes and precisions (`ways.rs`). How far results may differ follows from the graph itself (`spread.rs`). A graph that
 //! fails is reduced and printed with its inputs.
 //!
-//! `cargo test --test graphs` runs the seeds 0 to 499, each in two ways that the seed chooses, in two processes. A longer run, with
+//! `cargo test --test graphs` runs the seeds 0 to 499, each plainly and in another way that the seed chooses, in two processes. A longer run, with
 //! four ways a seed:
 //!
 //! ```text
