@@ -17,6 +17,18 @@ pub(super) fn prefetch(p: *const u8) {
     let _ = p;
 }
 
+/// Loads the cache line that contains a byte into the L2 cache, if the address is valid.
+#[inline(always)]
+pub(super) fn prefetch_far(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// A vector type and its operations.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ pub(super) mod narrow;
 
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
-use super::simd::{Portable, Simd};
+use super::simd::{Portable, Simd, prefetch_far};
 use crate::target::Isa;
 
 /// The initial values of the accumulators.
@@ -61,6 +61,44 @@ pub(super) struct TileJob {
     pub bias: *const f32,
     /// The bounds to clamp the results to, if any. NaN stays NaN.
     pub clamp: Option<(f32, f32)>,
+    /// What the tile prefetches.
+    pub next: Prefetch,
+}
+
+/// What a tile prefetches of the panel that is multiplied next. The first tile of a panel would wait for memory: each
+/// page of a panel takes less time than the processor's own prefetcher needs to follow.
+#[derive(Clone, Copy)]
+pub(super) struct Prefetch {
+    from: *const f32,
+    /// The number of elements for each product index.
+    step: usize,
+}
+
+impl Prefetch {
+    /// The largest number of tiles that share a panel.
+    const MOST: usize = 4;
+
+    /// Nothing: `p` is any operand of the tile, which is in cache already.
+    pub(super) fn nothing(p: *const f32) -> Prefetch {
+        Prefetch { from: p, step: 0 }
+    }
+
+    /// The share of tile `i` of the `count` tiles before panel `next`, which has `nr` columns and `depth` product indices.
+    #[inline(always)]
+    pub(super) fn share(next: *const f32, nr: usize, depth: usize, i: usize, count: usize) -> Prefetch {
+        let shares = match count {
+            1 => 1,
+            2 | 3 => 2,
+            _ => Self::MOST,
+        };
+        match i < shares {
+            true => Prefetch {
+                from: next.wrapping_add(i * depth * nr / shares),
+                step: nr / shares,
+            },
+            false => Prefetch::nothing(next),
+        }
+    }
 }
 
 /// The one segment of a plain matrix product.
@@ -89,10 +127,12 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
         let mut acc = init_sums::<S, R, V, H>(t);
         let row = if UNIT { 1 } else { t.a_row };
         let (a_k, b_k) = (t.a_k, t.b_k);
-        let mut b = t.b;
+        let (mut b, mut next) = (t.b, t.next.from);
         for s in 0..t.segment_count {
             let mut a = t.a.add(*t.segments.add(s));
             for _ in 0..t.run {
+                prefetch_far(next.cast());
+                next = next.wrapping_add(t.next.step);
                 let mut bv = [S::splat(0.0); V];
                 for v in 0..V {
                     bv[v] = S::load(b.add(v / 2 * t.b_panel + v % 2 * S::LANES));

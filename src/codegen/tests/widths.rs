@@ -319,6 +319,35 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
     }
 }
 
+/// A zero of either sign may stand at any position: the result does not depend on the order of the lanes.
+#[test]
+fn extremes_of_signed_zeros_are_the_same_in_all_widths() {
+    let mut rng = Rng::new(3);
+    for (d, op) in [F32, F64]
+        .into_iter()
+        .flat_map(|d| [ReduceOp::Max, ReduceOp::Min].map(|op| (d, op)))
+    {
+        for (n, rows) in [1, 3, 8, 17, 64, 211].into_iter().flat_map(|n| [(n, 3), (n, 6)]) {
+            let mut k = KernelBuilder::new(format!("extreme_{n}"));
+            let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
+            k.parallel(&[rows], |k, v| {
+                let init = k.initial_value(op, d);
+                let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
+                    vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
+                })[0];
+                k.store(out, Affine::from(v[0]), r);
+            });
+            let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+            // Half of the rows have one zero of the other sign.
+            let mut zeros = vec![if op == ReduceOp::Max { -0.0 } else { 0.0 }; rows * n];
+            (0..rows).step_by(2).for_each(|r| zeros[r * n + rng.below(n)] *= -1.0);
+            let zeros: Vec<Scalar> = zeros.into_iter().map(|x| Scalar::from_f64(d, x)).collect();
+            compare(&k, &[bytes(d, &zeros)]);
+            check(&k, &[bytes(d, &zeros)], 0);
+        }
+    }
+}
+
 /// The exponentials of a softmax.
 #[test]
 fn shares_are_the_same_in_all_widths() {

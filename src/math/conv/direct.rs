@@ -193,6 +193,7 @@ impl Direct {
                     let (place, pixel, len) = self.row_geometry(r);
                     let used = self.segments_of(r);
                     let (y, channel) = (pixel - part.pixel, panel.channel - part.channel);
+                    let next = o.weight.wrapping_add((p + 1) * depth * nr);
                     let row = PixelRow {
                         x: x.add(place + panel.input),
                         x_pixel: self.padded.stride[2] * self.padded.pixel,
@@ -205,6 +206,7 @@ impl Direct {
                         cols: panel.cols,
                         bias: bias_at(o.bias, panel.channel),
                         activation: self.conv.activation,
+                        next: (p + 1 < self.panels.len()).then_some((next, r - r0, r1 - r0)),
                     };
                     row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
                 }

@@ -15,7 +15,7 @@ use super::row::bias_at;
 use super::{ConvParameters, check_constant_len};
 use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tile, TileTail};
 use crate::math::scratch::{self, SharedPtr};
-use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::math::tile::{Init, Kernels, ONE_SEGMENT, Prefetch, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
 
@@ -171,6 +171,7 @@ impl Expand {
                 let cols = (self.first.out_channels - p * nr).min(nr);
                 // SAFETY: the tile's pixels lie in the image and in `dst`, the panel in the weights.
                 unsafe {
+                    let next = o.weights[0].wrapping_add((p + 1).min(self.panels - 1) * nr * depth);
                     let job = TileJob {
                         a: x.wrapping_add(r * depth),
                         a_row: depth,
@@ -187,6 +188,7 @@ impl Expand {
                         init: if o.biases[0].is_null() { Init::Zero } else { Init::Bias },
                         bias: o.biases[0].wrapping_add(p * nr),
                         clamp: self.first.activation.bounds(),
+                        next: Prefetch::share(next, nr, depth, t, tiles.count()),
                     };
                     self.kernels.tile_kernel(rows, self.kernels.half_vectors(cols), false)(&job);
                 }

@@ -179,6 +179,7 @@ impl Phases {
                         cols: panel.cols,
                         bias: bias_at(o.bias, panel.channel),
                         activation: c.activation,
+                        next: None,
                     };
                     row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
                 }

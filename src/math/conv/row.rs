@@ -1,7 +1,7 @@
 //! Computes a row of output pixels for one panel of output channels, tile by tile.
 
 use crate::math::contract::Activation;
-use crate::math::tile::{Init, Kernels, TileFn, TileJob, Tiles};
+use crate::math::tile::{Init, Kernels, Prefetch, TileFn, TileJob, Tiles};
 
 /// The operands of a row. Strides are in elements.
 pub(super) struct PixelRow<'a> {
@@ -27,6 +27,9 @@ pub(super) struct PixelRow<'a> {
     pub bias: *const f32,
     /// The activation, which is applied last.
     pub activation: Activation,
+    /// The panel of weights to prefetch, this row's index, and the number of rows that are multiplied before it; `None`
+    /// if there is no further panel.
+    pub next: Option<(*const f32, usize, usize)>,
 }
 
 impl PixelRow<'_> {
@@ -58,9 +61,22 @@ impl PixelRow<'_> {
                     init: if self.bias.is_null() { Init::Zero } else { Init::Bias },
                     bias: self.bias,
                     clamp: self.activation.bounds(),
+                    next: self.prefetch(kernels.nr, t, tiles.count()),
                 };
                 tile(rows)(&job);
             }
+        }
+    }
+
+    /// What tile `t` of `tiles` prefetches.
+    #[inline]
+    fn prefetch(&self, nr: usize, t: usize, tiles: usize) -> Prefetch {
+        match self.next {
+            Some((panel, row, rows)) => {
+                let depth = self.segments.len() * self.run;
+                Prefetch::share(panel, nr, depth, row * tiles + t, rows * tiles)
+            }
+            None => Prefetch::nothing(self.weight.0),
         }
     }
 }

@@ -81,6 +81,7 @@ fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
             init,
             bias: bias.as_ptr(),
             clamp,
+            next: Prefetch::nothing(b.as_ptr()),
         };
         // SAFETY: the level is available, and the arrays hold what the job describes.
         unsafe { k.tile_kernel(rows, halves, unit)(&job) };

@@ -2,7 +2,7 @@
 
 use super::{BlockedAttention, FEW, HeadOperands, KeyBlock, SCORE_ROW};
 use crate::math::matmul::dot::{self, DotJob};
-use crate::math::tile::{Init, ONE_SEGMENT, TileJob, Tiles};
+use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, Tiles};
 
 impl BlockedAttention {
     /// Computes `scores = q · kᵀ` for `n` rows from query `row` on.
@@ -111,6 +111,7 @@ impl BlockedAttention {
                 init,
                 bias: std::ptr::null(),
                 clamp: None,
+                next: Prefetch::nothing(b.0),
             };
             // SAFETY: guaranteed by the caller.
             unsafe { self.kernels.tile_kernel(rows, halves, false)(&job) };

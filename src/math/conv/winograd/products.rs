@@ -4,7 +4,7 @@ use super::transform::{self, Fresh};
 use super::{TileLines, Winograd};
 use crate::math::conv::ConvOperands;
 use crate::math::scratch;
-use crate::math::tile::{Init, ONE_SEGMENT, TileJob, Tiles};
+use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, Tiles};
 
 /// The number of weight elements that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
@@ -82,6 +82,7 @@ impl Winograd {
                     init: if first == 0 { Init::Zero } else { Init::Output },
                     bias: std::ptr::null(),
                     clamp: None,
+                    next: Prefetch::nothing(b),
                 };
                 self.kernels.tile_kernel(n, 4, false)(&job);
             }

@@ -4,7 +4,7 @@ use super::{F32MatMulPlan, MatrixOperands, Start, add_after};
 use crate::math::matmul::grid;
 use crate::math::pack::pack_panel;
 use crate::math::scratch;
-use crate::math::tile::{Init, ONE_SEGMENT, TileJob};
+use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob};
 
 /// The number of columns after which the tail runs. Together with the rows of a slab they are still in the L2 cache.
 const TAIL_COLS: usize = 256;
@@ -241,10 +241,21 @@ impl F32MatMulPlan {
                 init,
                 bias,
                 clamp,
+                next: self.prefetch(k, p, t - t0, t1 - t0),
             };
             // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
             unsafe { self.kernels.tile_kernel(rows, halves, a_row == 1)(&job) };
         }
+    }
+
+    /// What tile `i` of `count` prefetches of the panels after `p`, if B is packed.
+    #[inline(always)]
+    fn prefetch(&self, k: &ProductBlock, p: &PanelGroup, i: usize, count: usize) -> Prefetch {
+        if self.b.is_none() || p.first + p.count >= self.panels() {
+            return Prefetch::nothing(p.b);
+        }
+        let next = p.b.wrapping_add(p.count * p.b_panel);
+        Prefetch::share(next, self.kernels.nr, k.k1 - k.k0, i, count)
     }
 
     /// The first element of a tile's rows of A, and the strides between rows and between product indices.
