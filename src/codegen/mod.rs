@@ -20,6 +20,7 @@ mod calls;
 mod convert;
 mod elements;
 mod exp;
+mod extremes;
 mod folds;
 mod forms;
 mod formulas;

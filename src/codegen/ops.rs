@@ -213,31 +213,6 @@ impl Emitter<'_> {
         if larger { self.max_xy(k, x) } else { self.min_xy(k, x) }
     }
 
-    /// The larger operand, or NaN if either is. -0.0 is below 0.0, so that the lanes of a reduction may be combined in
-    /// any order.
-    pub(super) fn max_ordering_zeros(&mut self, c: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
-        if !cfg!(target_arch = "x86_64") {
-            return self.map2(x, y, |e, x, y| e.b.ins().fmax(x, y));
-        }
-        // Cranelift's `fmax` is a branch on x86, and `widen` has no form for it.
-        let (m, n) = (self.max_xy(x, y), self.max_xy(y, x));
-        // The two differ only in the signs of zeros, and where an operand is NaN.
-        let m = self.band(&m, &n);
-        let unordered = self.fcmp(FloatCC::Unordered, x, y);
-        let nan = self.float_like(c, x, f64::NAN);
-        self.choose(&unordered, &nan, &m)
-    }
-
-    /// The smaller operand, or NaN if either is. -0.0 is below 0.0, as in [`Self::max_ordering_zeros`].
-    pub(super) fn min_ordering_zeros(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
-        if !cfg!(target_arch = "x86_64") {
-            return self.map2(x, y, |e, x, y| e.b.ins().fmin(x, y));
-        }
-        let (m, n) = (self.min_xy(x, y), self.min_xy(y, x));
-        // The two are the operands if either is NaN: all bits of NaN's exponent and some of its mantissa remain set.
-        self.bor(&m, &n)
-    }
-
     fn binary_int(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
         let c = RegisterClass::from_dtype(dtype);
         let r = match op {

@@ -199,13 +199,8 @@ impl FunctionLowering<'_> {
         if numbers {
             return vec![self.e.max_xy(&a[0], &b[0])];
         }
-        let class = RegisterClass::from_dtype(dtype);
-        if matches!(class, RegisterClass::F32 | RegisterClass::F64) {
-            match op {
-                ReduceOp::Max => return vec![self.e.max_ordering_zeros(class, &a[0], &b[0])],
-                ReduceOp::Min => return vec![self.e.min_ordering_zeros(&a[0], &b[0])],
-                _ => {}
-            }
+        if let Some(extreme) = self.e.combine_extremes(rule, &a[0], &b[0]) {
+            return vec![extreme];
         }
         if let Some(op) = op.as_binary() {
             return vec![self.e.binary(op, dtype, &a[0], &b[0])];

@@ -10,6 +10,7 @@
 //! * `read` — lowers ops to values; [`contract`] and `special` recognise the ops that have kernels of their own;
 //! * `weights` — turns weights that are computed from integers into constants;
 //! * `layout` — selects the values that are channels last in memory;
+//! * `pools` — means over windows of channels-last values become convolutions;
 //! * [`mod@fuse`] — groups pointwise values and reductions into clusters, one kernel each;
 //! * `emit` — clusters become loop nests ([`schedule`]), everything else calls of `math` and of the ops' routines;
 //!   views become strides;
@@ -23,6 +24,7 @@ pub mod ir;
 mod layout;
 mod pipeline;
 mod place;
+mod pools;
 mod read;
 mod refused;
 pub mod schedule;

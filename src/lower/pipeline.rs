@@ -2,7 +2,7 @@
 
 use super::fuse::{Fusion, fuse};
 use super::ir::Tir;
-use super::{LowerError, emit, expansion, integers, layout, place, weights};
+use super::{LowerError, emit, expansion, integers, layout, place, pools, weights};
 use crate::op::OpResult;
 use crate::program::Program;
 
@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 12] = [
+pub const PIPELINE: [StepInfo; 13] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
@@ -50,6 +50,12 @@ pub const PIPELINE: [StepInfo; 12] = [
         "layout",
         "converts groups of convolutions to channels-last layout",
         StepChange::Tir(layout::relayout),
+    ),
+    // After layout, which decides what is channels last.
+    step_info(
+        "pools",
+        "computes means over windows of channels-last values as depthwise convolutions",
+        StepChange::Tir(pools::convolve_means),
     ),
     // Before fusion, because a kernel has an accumulator for each of its reductions, also for equal ones.
     step_info(

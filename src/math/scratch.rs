@@ -32,7 +32,7 @@ pub(crate) fn take_buffer(len: usize) -> Scratch {
                 if let Some(i) = (0..store.len()).max_by_key(|&i| store[i].bytes().len()) {
                     store.swap_remove(i);
                 }
-                AlignedBytes::zeroed(need.max(4096))
+                AlignedBytes::zeroed_in_huge_pages(need.max(4096))
             }
         }
     });

@@ -161,7 +161,7 @@ impl Executable {
         let plan::Planned { actions, packed } = plan::plan_actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(scratch_bytes).max().unwrap_or(0);
         check_memory(&program, scratch)?;
-        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed);
+        let [scratch, arena] = [scratch, program.arena].map(AlignedBytes::zeroed_in_huge_pages);
         let (results, leaves) = (result_memory(&program), result_leaves(&program));
         let read = plan::read_buffers(&program);
         let tensor_inputs = number_tensor_inputs(&program);

@@ -25,6 +25,11 @@ fn guard() -> Guard {
     })
 }
 
+/// Whether buffers are next to protected pages.
+pub(super) fn guards_buffers() -> bool {
+    guard() != Guard::Off
+}
+
 /// New pages with `len` bytes next to a protected page, and the offset of the bytes; `None` if guards are off or the system
 /// refuses.
 pub(super) fn guarded_pages(len: usize) -> Option<(MmapMut, usize)> {

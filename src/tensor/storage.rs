@@ -1,6 +1,7 @@
 //! The memory of tensors.
 
 mod life;
+mod slab;
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};
@@ -15,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 pub use life::{BytesId, Life};
+use slab::Slab;
 
 /// The alignment of every buffer: one cache line, one 512-bit vector.
 pub const ALIGN: usize = 64;
@@ -49,6 +51,8 @@ pub struct AlignedBytes {
 enum Pages {
     /// Anonymous pages.
     Own(#[allow(dead_code, reason = "kept while they are used")] MmapMut),
+    /// Pages that several buffers share.
+    Shared(Arc<Slab>),
     /// Pages of a file, which is never written.
     File(#[allow(dead_code, reason = "kept while they are used")] Arc<Mmap>),
 }
@@ -166,12 +170,19 @@ impl AlignedBytes {
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
         if let Some(pages) = &self.pages {
-            // The allocator counts the memory that it manages, and pages of files are the system's.
-            if matches!(pages, Pages::Own(_)) {
-                budget::subtract_held(self.len);
+            match pages {
+                Pages::Own(_) => budget::subtract_held(self.len),
+                Pages::Shared(slab) => {
+                    // SAFETY: the buffer came from this slab, and this is its end.
+                    unsafe { slab.release(self.ptr, self.len) };
+                    budget::subtract_held(self.len);
+                }
+                // The system's.
+                Pages::File(_) => {}
             }
             return;
         }
+        // The allocator counts the memory that it manages.
         // SAFETY: allocated in `zeroed` with the same layout.
         unsafe { dealloc(self.ptr.as_ptr(), Self::alloc_layout(self.len)) }
     }

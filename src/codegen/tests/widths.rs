@@ -284,6 +284,20 @@ fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
     }
 }
 
+/// A reduction of each of `rows` rows of `n` elements.
+fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
+    let mut k = KernelBuilder::new(format!("reduce_{n}"));
+    let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
+    k.parallel(&[rows], |k, v| {
+        let init = k.initial_value(op, d);
+        let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
+            vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
+        })[0];
+        k.store(out, Affine::from(v[0]), r);
+    });
+    k.finish().unwrap_or_else(|e| panic!("{e}"))
+}
+
 /// Rows of whole numbers, whose sums are the same in every order. Each row ends with steps across the lanes of a
 /// vector.
 #[test]
@@ -296,16 +310,7 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
             .into_iter()
             .flat_map(|n| [(n, 3), (n, 6)])
         {
-            let mut k = KernelBuilder::new(format!("reduce_{n}"));
-            let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
-            k.parallel(&[rows], |k, v| {
-                let init = k.initial_value(op, d);
-                let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
-                    vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
-                })[0];
-                k.store(out, Affine::from(v[0]), r);
-            });
-            let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+            let k = reduce_rows(op, d, rows, n);
             let whole: Vec<Scalar> = (0..rows * n)
                 .map(|i| Scalar::from_i64(d, (i * 7919 % 2003) as i64 - 1000))
                 .collect();
@@ -328,16 +333,7 @@ fn extremes_of_signed_zeros_are_the_same_in_all_widths() {
         .flat_map(|d| [ReduceOp::Max, ReduceOp::Min].map(|op| (d, op)))
     {
         for (n, rows) in [1, 3, 8, 17, 64, 211].into_iter().flat_map(|n| [(n, 3), (n, 6)]) {
-            let mut k = KernelBuilder::new(format!("extreme_{n}"));
-            let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
-            k.parallel(&[rows], |k, v| {
-                let init = k.initial_value(op, d);
-                let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
-                    vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
-                })[0];
-                k.store(out, Affine::from(v[0]), r);
-            });
-            let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+            let k = reduce_rows(op, d, rows, n);
             // Half of the rows have one zero of the other sign.
             let mut zeros = vec![if op == ReduceOp::Max { -0.0 } else { 0.0 }; rows * n];
             (0..rows).step_by(2).for_each(|r| zeros[r * n + rng.below(n)] *= -1.0);

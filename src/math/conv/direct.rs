@@ -6,6 +6,7 @@
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
+use super::run_blocks::{RunBlock, cut_blocks};
 use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
@@ -29,6 +30,8 @@ pub(super) struct Direct {
     segments: Vec<usize>,
     /// The number of elements in a run.
     run: usize,
+    /// The parts of a panel that stay in the L1 cache while all rows of a chunk are multiplied.
+    blocks: Vec<RunBlock>,
     /// Whether output pixels and input pixels form the same line (1x1, stride 1).
     flat: bool,
     /// The number of pieces that an output row is split into. Each counts as a row when work is split into chunks.
@@ -44,8 +47,10 @@ fn row_pieces(width: usize) -> usize {
     }
 }
 
-/// The offset of each run from the pixel's first element. A run is a row of the kernel or a tap.
-fn segment_offsets(conv: &Conv, padded: &Padded, whole_rows: bool) -> Vec<usize> {
+/// The offset of each run from the pixel's first element, and the number of elements in a run: a row of the kernel or a
+/// tap.
+fn lay_out_runs(conv: &Conv, padded: &Padded) -> (Vec<usize>, usize) {
+    let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
     let [dil_d, dil_h, dil_w] = conv.dilation;
     let columns = if whole_rows { 1 } else { conv.kernel[2] };
     let mut segments = vec![];
@@ -54,7 +59,8 @@ fn segment_offsets(conv: &Conv, padded: &Padded, whole_rows: bool) -> Vec<usize>
             segments.extend((0..columns).map(|w| padded.pixel_offset(d * dil_d, h * dil_h, w * dil_w)));
         }
     }
-    segments
+    let run = conv.in_channels / conv.groups * if whole_rows { conv.kernel[2] } else { 1 };
+    (segments, run)
 }
 
 impl Direct {
@@ -63,9 +69,7 @@ impl Direct {
         let (kernels, padded) = (Kernels::for_isa(isa), Padded::new(isa, conv)?);
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let panels = panels::cut_panels(conv, kernels.nr);
-        let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
-        let segments = segment_offsets(conv, &padded, whole_rows);
-        let run = conv.in_channels / conv.groups * if whole_rows { conv.kernel[2] } else { 1 };
+        let (segments, run) = lay_out_runs(conv, &padded);
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = ConvOutput::new(isa, conv);
         let pieces = row_pieces(out[2]);
@@ -92,6 +96,7 @@ impl Direct {
             output,
             out,
             panels,
+            blocks: cut_blocks(segments.len(), run, kernels.block_depth()),
             segments,
             run,
             flat,
@@ -182,36 +187,68 @@ impl Direct {
         [r0, r1]: [usize; 2],
         [p0, p1]: [usize; 2],
     ) {
-        let (nr, depth) = (self.kernels.nr, self.product_depth());
         let part = self.output_part(image, [r0, r1], [p0, p1]);
-        // SAFETY: the part lies in the output; every pointer below lies in its operand.
+        // SAFETY: the part lies in the output, and belongs to this thread.
         unsafe {
             let strip = self.output.begin_strip(o.y, &part);
-            for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
-                let halves = self.kernels.half_vectors(panel.cols);
-                for r in r0..r1 {
-                    let (place, pixel, len) = self.row_geometry(r);
-                    let used = self.segments_of(r);
-                    let (y, channel) = (pixel - part.pixel, panel.channel - part.channel);
-                    let next = o.weight.wrapping_add((p + 1) * depth * nr);
-                    let row = PixelRow {
-                        x: x.add(place + panel.input),
-                        x_pixel: self.padded.stride[2] * self.padded.pixel,
-                        weight: (o.weight.add((p * depth + used.start * self.run) * nr), nr),
-                        segments: &self.segments[used],
-                        run: self.run,
-                        y: strip.base.add(y * strip.row + channel),
-                        y_pixel: strip.row,
-                        pixels: len,
-                        cols: panel.cols,
-                        bias: bias_at(o.bias, panel.channel),
-                        activation: self.conv.activation,
-                        next: (p + 1 < self.panels.len()).then_some((next, r - r0, r1 - r0)),
-                    };
-                    row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
+            for p in p0..p1 {
+                let panel = &self.panels[p];
+                let y = strip.base.add(panel.channel - part.channel);
+                for block in &self.blocks {
+                    for r in r0..r1 {
+                        let (_, pixel, _) = self.row_geometry(r);
+                        let y = y.add((pixel - part.pixel) * strip.row);
+                        self.run_row(o, x, (p, block), (r, [r0, r1]), (y, strip.row));
+                    }
                 }
             }
             self.output.finish_strip(strip, &part, o);
+        }
+    }
+
+    /// Computes row `r` of the rows `r0..r1` for panel `p`, as far as it is the sum over a block. `y` is the row's first output and the
+    /// stride between pixels.
+    ///
+    /// # Safety
+    /// As for [`Direct::run_chunk`].
+    #[inline(always)]
+    unsafe fn run_row(
+        &self,
+        o: &ConvOperands,
+        x: *const f32,
+        (p, block): (usize, &RunBlock),
+        (r, [r0, r1]): (usize, [usize; 2]),
+        (y, y_pixel): (*mut f32, usize),
+    ) {
+        let (nr, depth, panel) = (self.kernels.nr, self.product_depth(), &self.panels[p]);
+        let (place, _, len) = self.row_geometry(r);
+        let used = self.segments_of(r);
+        let segments = block.segments.start.max(used.start)..block.segments.end.min(used.end);
+        if segments.is_empty() {
+            return;
+        }
+        let index_of = |segment: usize, run: usize| p * depth + segment * self.run + run;
+        let next = index_of(block.segments.end - 1, block.run.end);
+        let halves = self.kernels.half_vectors(panel.cols);
+        // SAFETY: every pointer below lies in its operand.
+        unsafe {
+            let row = PixelRow {
+                x: x.add(place + panel.input + block.run.start),
+                x_pixel: self.padded.stride[2] * self.padded.pixel,
+                weight: (o.weight.add(index_of(segments.start, block.run.start) * nr), nr),
+                is_first: segments.start == used.start && block.run.start == 0,
+                is_last: segments.end == used.end && block.run.end == self.run,
+                segments: &self.segments[segments],
+                run: block.run.len(),
+                y,
+                y_pixel,
+                pixels: len,
+                cols: panel.cols,
+                bias: bias_at(o.bias, panel.channel),
+                activation: self.conv.activation,
+                next: (next < self.panels.len() * depth).then_some((o.weight.wrapping_add(next * nr), r - r0, r1 - r0)),
+            };
+            row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
         }
     }
 

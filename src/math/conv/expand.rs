@@ -163,15 +163,14 @@ impl Expand {
         dst: *mut f32,
     ) {
         let (nr, depth) = (self.kernels.nr, self.first.in_channels);
-        let pixel = self.channel_range(panels).1;
-        let tiles = Tiles::new(pixels, self.kernels.mr);
+        let (pixel, tiles) = (self.channel_range(panels).1, Tiles::new(pixels, self.kernels.mr));
         for p in panels[0]..panels[1] {
+            let next = o.weights[0].wrapping_add((p + 1).min(self.panels - 1) * nr * depth);
             for t in 0..tiles.count() {
-                let (r, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
+                let (r, end) = (tiles.start(t), tiles.start(t + 1));
                 let cols = (self.first.out_channels - p * nr).min(nr);
                 // SAFETY: the tile's pixels lie in the image and in `dst`, the panel in the weights.
                 unsafe {
-                    let next = o.weights[0].wrapping_add((p + 1).min(self.panels - 1) * nr * depth);
                     let job = TileJob {
                         a: x.wrapping_add(r * depth),
                         a_row: depth,
@@ -190,7 +189,8 @@ impl Expand {
                         clamp: self.first.activation.bounds(),
                         next: Prefetch::share(next, nr, depth, t, tiles.count()),
                     };
-                    self.kernels.tile_kernel(rows, self.kernels.half_vectors(cols), false)(&job);
+                    self.kernels
+                        .tile_kernel(end - r, self.kernels.half_vectors(cols), false)(&job);
                 }
             }
         }

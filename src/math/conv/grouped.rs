@@ -207,6 +207,8 @@ impl Grouped {
                         cols: p.cols,
                         bias: bias_at(s.bias, s.channel + p.channel),
                         activation: self.conv.activation,
+                        is_first: true,
+                        is_last: true,
                         next: None,
                     };
                     row.run(self.kernels, |rows| self.tile_kernel(rows, p));

@@ -30,6 +30,7 @@ mod phases;
 mod plane;
 mod pointwise;
 mod row;
+mod run_blocks;
 mod strip;
 mod taps;
 #[cfg(test)]
@@ -254,7 +255,7 @@ fn prepare_weight(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<Ali
     key.extend(&conv.kernel);
     weight.get_or_pack(&key, |bytes| {
         let weight = to_aligned_f32(bytes);
-        let mut bytes = AlignedBytes::zeroed(4 * if n == 0 { weight.len() } else { n });
+        let mut bytes = AlignedBytes::zeroed_in_huge_pages(4 * if n == 0 { weight.len() } else { n });
         // SAFETY: the buffer is aligned and of this many f32.
         let out = unsafe {
             let len = bytes.bytes().len() / 4;

@@ -158,10 +158,9 @@ impl Phases {
     ) {
         let (c, nr) = (&self.conv, self.kernels.nr);
         let [_, oh, ow] = self.out;
-        let rows = phase.count[0] * phase.count[1];
         for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
             let halves = self.kernels.half_vectors(panel.cols);
-            for r in r0..r1.min(rows) {
+            for r in r0..r1.min(phase.count[0] * phase.count[1]) {
                 let (d, h) = (r / phase.count[1], r % phase.count[1]);
                 let to = (phase.first[0] + d * c.stride[0]) * oh + phase.first[1] + h * c.stride[1];
                 let pixel = image * self.out.iter().product::<usize>() + to * ow + phase.first[2];
@@ -179,6 +178,8 @@ impl Phases {
                         cols: panel.cols,
                         bias: bias_at(o.bias, panel.channel),
                         activation: c.activation,
+                        is_first: true,
+                        is_last: true,
                         next: None,
                     };
                     row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));

@@ -27,6 +27,10 @@ pub(super) struct PixelRow<'a> {
     pub bias: *const f32,
     /// The activation, which is applied last.
     pub activation: Activation,
+    /// Whether the runs are the first ones of the window, which overwrite the output. Others are added to it.
+    pub is_first: bool,
+    /// Whether the runs are the last ones.
+    pub is_last: bool,
     /// The panel of weights to prefetch, this row's index, and the number of rows that are multiplied before it; `None`
     /// if there is no further panel.
     pub next: Option<(*const f32, usize, usize)>,
@@ -41,6 +45,11 @@ impl PixelRow<'_> {
     #[inline]
     pub(super) unsafe fn run(&self, kernels: &Kernels, tile: impl Fn(usize) -> TileFn) {
         let tiles = Tiles::new(self.pixels, kernels.mr);
+        let init = match self.is_first {
+            false => Init::Output,
+            true if self.bias.is_null() => Init::Zero,
+            true => Init::Bias,
+        };
         for t in 0..tiles.count() {
             let (w, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
             // SAFETY: the tile's pixels lie in the row.
@@ -58,9 +67,9 @@ impl PixelRow<'_> {
                     c: self.y.add(w * self.y_pixel),
                     c_row: self.y_pixel,
                     cols: self.cols,
-                    init: if self.bias.is_null() { Init::Zero } else { Init::Bias },
+                    init,
                     bias: self.bias,
-                    clamp: self.activation.bounds(),
+                    clamp: self.activation.bounds().filter(|_| self.is_last),
                     next: self.prefetch(kernels.nr, t, tiles.count()),
                 };
                 tile(rows)(&job);

@@ -145,11 +145,6 @@ impl Grid {
     }
 }
 
-/// The block size that splits product indices `0..k` evenly into blocks of at most `most`.
-pub(super) fn block_size(k: usize, most: usize) -> usize {
-    k.div_ceil(k.div_ceil(most).max(1)).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,18 +212,5 @@ mod tests {
         }
         // If operands are packed during the run, blocks are roughly square.
         assert!(Grid::new(shape(false), 2, 1).groups > 1);
-    }
-
-    #[test]
-    fn blocks_are_even() {
-        assert_eq!(
-            (
-                block_size(0, 384),
-                block_size(384, 384),
-                block_size(385, 384),
-                block_size(1000, 384)
-            ),
-            (1, 384, 193, 334)
-        );
     }
 }

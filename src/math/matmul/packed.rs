@@ -71,7 +71,7 @@ impl Packed {
         let count = if desc.batch_size() == 0 { 0 } else { count };
         let key = [key, &[count], dims.as_flattened()].concat();
         let data = constant.get_or_pack(&key, |bytes| {
-            let mut data = AlignedBytes::zeroed(item * count * size);
+            let mut data = AlignedBytes::zeroed_in_huge_pages(item * count * size);
             let base = data.bytes_mut().as_mut_ptr();
             for index in 0..count {
                 // SAFETY: `index < count`.

@@ -62,7 +62,7 @@ impl Matrix {
         let key = [4, self.groups, self.units, self.columns, self.block];
         Ok(constant.get_or_pack(&key, |bytes| {
             let w = crate::math::matmul::packed::to_aligned_f32(bytes);
-            let mut packed = AlignedBytes::zeroed(self.len() * 4);
+            let mut packed = AlignedBytes::zeroed_in_huge_pages(self.len() * 4);
             // SAFETY: the weight has its extent, and the destination has the packed length.
             unsafe { self.pack(w.as_ptr(), packed.bytes_mut().as_mut_ptr().cast()) };
             packed

@@ -17,6 +17,9 @@ use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{FEWEST_INTEGERS, Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, TensorType, Type, Val};
 
+/// How many times larger than the limit a result may be that replaces a constant. The interpreter computes about 100 MB in a second.
+const REPLACED: usize = 64;
+
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let limit = cx.options.fold_limit;
@@ -71,10 +74,11 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
-    let limit = match unpacks_integers(module, graph, n, ty) {
+    let limit = match () {
         // Products read stored integers, so the result is not a second copy in memory for long.
-        true => usize::MAX,
-        false => limit,
+        _ if unpacks_integers(module, graph, n, ty) => usize::MAX,
+        _ if replaces_constant(module, graph, n, op, ty) => limit.saturating_mul(REPLACED),
+        _ => limit,
     };
     if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit
         || is_generated_result(op, graph, n)
@@ -82,6 +86,11 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     {
         return None;
     }
+    evaluate_node(module, graph, n, limit).filter(|t| t.ty() == *ty)
+}
+
+/// The result of a node whose operands are constants that fit the limit.
+fn evaluate_node(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
     let resolved = infer::resolve_node(module, graph, n).ok()?;
     if resolved.written().is_some() {
         return None;
@@ -89,7 +98,7 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     let mut constant = true;
     let call = resolved.apply(&mut |o| {
         let value = match o {
-            Operand::Node(i) => value_of(module, graph, *i),
+            Operand::Node(i) => value_of(module, graph, *i, limit),
             _ => None,
         };
         value.unwrap_or_else(|| {
@@ -102,7 +111,43 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
     }
     // An error here is also an error at run time, where it is reported with its location.
     let value = interp::evaluate_call(&call).ok()?;
-    value.as_leaf().filter(|t| t.ty() == *ty).cloned()
+    value.as_leaf().cloned()
+}
+
+/// Whether the result takes the place of a constant that is at least as large and unused afterwards, such as a weight that is normalised
+/// in every call. Folding then needs no further memory, and a product or convolution can pack the result. Rearranged elements stay
+/// views, which cost nothing.
+fn replaces_constant(module: &GraphModule, graph: &Graph, n: NodeId, op: &Op, ty: &TensorType) -> bool {
+    let size = ty.fixed_shape().and_then(|shape| byte_len(ty.dtype, &shape));
+    let is_larger = |source: &NodeId| {
+        let value = module.attributes.get(graph[*source].target());
+        let bytes = value.and_then(|a| a.value.as_ref()).map(|t| t.byte_count());
+        bytes >= size
+    };
+    let is_view = matches!(op.meaning, Meaning::View(_));
+    size.is_some()
+        && !is_view
+        && graph[n]
+            .inputs()
+            .into_iter()
+            .filter_map(|i| only_used_constant(graph, i))
+            .any(|s| is_larger(&s))
+}
+
+/// The constant that a node is a view of, if nothing else reads it.
+fn only_used_constant(graph: &Graph, n: NodeId) -> Option<NodeId> {
+    let node = &graph[n];
+    match node.op() {
+        _ if node.users().len() != 1 => None,
+        Opcode::GetAttr => Some(n),
+        _ => only_used_constant(graph, viewed_operand(graph, n)?),
+    }
+}
+
+/// The operand of a view.
+fn viewed_operand(graph: &Graph, n: NodeId) -> Option<NodeId> {
+    let op = canonical_op(graph, n).filter(|op| matches!(op.meaning, Meaning::View(_)))?;
+    (!op.is(OpId::Full)).then(|| graph[n].args().first()?.as_leaf().copied())?
 }
 
 /// Whether the node takes apart constants of 8-bit integers, such as weights of 4 bits: it computes 8-bit integers from them, at most as
@@ -158,7 +203,7 @@ fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
     bytes <= limit.saturating_mul(16)
 }
 
-fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::RuntimeValue> {
+fn value_of(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<interp::RuntimeValue> {
     let node = &graph[n];
     match node.op() {
         Opcode::GetAttr if graph.writes_buffer(node.target()) => None,
@@ -172,6 +217,13 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Ru
         }
         _ => {
             let ty: &Type = node.meta.ty.as_ref().filter(|_| node.op().is_call())?;
+            if let Some(source) = viewed_operand(graph, n) {
+                let is_constant = only_used_constant(graph, source).is_some() && graph[n].users().len() == 1;
+                return is_constant
+                    .then(|| evaluate_node(module, graph, n, limit))
+                    .flatten()
+                    .map(Val::Leaf);
+            }
             infer::is_value(ty).then(|| ty.map(|_| unreachable!("a value contains no tensors")))
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn pack_constant(conv: &Conv, window: &Window, weight: Constant) -> A
         let copy = (!aligned).then(|| AlignedBytes::from_slice(bytes));
         let src = copy.as_ref().map_or(bytes, |c| c.bytes()).as_ptr();
         let panels = conv.out_channels.div_ceil(COLS);
-        let mut packed = AlignedBytes::zeroed(2 * panels * window.depth() * COLS);
+        let mut packed = AlignedBytes::zeroed_in_huge_pages(2 * panels * window.depth() * COLS);
         let dst = packed.bytes_mut().as_mut_ptr().cast();
         // SAFETY: the plan's caller checked the constant's length; the buffer has room for all panels.
         unsafe { pack(&Pool::new(1), conv, window, Source::new(src, wide), dst) };

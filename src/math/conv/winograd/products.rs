@@ -4,7 +4,7 @@ use super::transform::{self, Fresh};
 use super::{TileLines, Winograd};
 use crate::math::conv::ConvOperands;
 use crate::math::scratch;
-use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, Tiles};
+use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, Tiles, block_size};
 
 /// The number of weight elements that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
@@ -62,27 +62,37 @@ impl Winograd {
     unsafe fn multiply_tiles(&self, a: *const f32, b: *const f32, c: *mut f32, tiles: usize, [first, run]: [usize; 2]) {
         let nr = self.kernels.nr;
         let rows = Tiles::new(tiles, self.kernels.mr);
-        for i in 0..rows.count() {
+        let step = block_size(run, self.kernels.block_depth());
+        for (k, i) in (0..run)
+            .step_by(step)
+            .flat_map(|k| (0..rows.count()).map(move |i| (k, i)))
+        {
+            let depth = step.min(run - k);
             let (t, n) = (rows.start(i), rows.start(i + 1) - rows.start(i));
+            // Transformed weights are in cache. Others follow each other in memory, point by point.
+            let next = match self.fresh {
+                true => Prefetch::nothing(b),
+                false => Prefetch::share(b.wrapping_add((k + depth) * nr), nr, depth, i, rows.count()),
+            };
             // SAFETY: every pointer lies in its array.
             unsafe {
                 let job = TileJob {
-                    a: a.add(t * self.row),
+                    a: a.add(t * self.row + k),
                     a_row: self.row,
                     a_k: 1,
                     segments: ONE_SEGMENT.as_ptr(),
                     segment_count: 1,
-                    run,
-                    b,
+                    run: depth,
+                    b: b.add(k * nr),
                     b_k: nr,
                     b_panel: 0,
                     c: c.add(t * nr),
                     c_row: nr,
                     cols: nr,
-                    init: if first == 0 { Init::Zero } else { Init::Output },
+                    init: if first + k == 0 { Init::Zero } else { Init::Output },
                     bias: std::ptr::null(),
                     clamp: None,
-                    next: Prefetch::nothing(b),
+                    next,
                 };
                 self.kernels.tile_kernel(n, 4, false)(&job);
             }

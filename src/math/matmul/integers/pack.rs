@@ -8,7 +8,8 @@ use crate::tensor::{AlignedBytes, Quantized};
 pub(super) fn pack(q: &Quantized, desc: &MatMul, group: usize, nr: usize) -> AlignedBytes {
     let packing = Packing::new(q, desc, group, nr);
     let size = packing.form.size(packing.panels() * nr, desc.k, group);
-    let mut out = AlignedBytes::zeroed(size.expect("the matrix exists, and the packed form is not much larger"));
+    let mut out =
+        AlignedBytes::zeroed_in_huge_pages(size.expect("the matrix exists, and the packed form is not much larger"));
     let values = packing.panels() * nr * (desc.k / group) * packing.form.group_bytes();
     let (head, data) = out.bytes_mut().split_at_mut(values);
     packing.pack_groups(head);

@@ -4,7 +4,7 @@ use super::{F32MatMulPlan, MatrixOperands, Start, add_after};
 use crate::math::matmul::grid;
 use crate::math::pack::pack_panel;
 use crate::math::scratch;
-use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob};
+use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, block_size};
 
 /// The number of columns after which the tail runs. Together with the rows of a slab they are still in the L2 cache.
 const TAIL_COLS: usize = 256;
@@ -135,7 +135,7 @@ impl F32MatMulPlan {
         ChunkLayout {
             pack_a,
             packed_panels: if pack_b { p1 - p0 } else { pack_last as usize },
-            kc: grid::block_size(d.k, most),
+            kc: block_size(d.k, most),
         }
     }
 
@@ -154,7 +154,7 @@ impl F32MatMulPlan {
             // SAFETY: guaranteed by the caller; the chunk owns these columns of its rows.
             unsafe {
                 let panels = self.next_panels(x, k, tiles, [j, p1]);
-                self.run_tiles(x, k, tiles, &panels);
+                self.run_panels(x, k, tiles, &panels);
                 if last && self.start == Start::After {
                     add_after(d, x, self.rect(x.batch, tiles, j * nr, panels.cols));
                 }
@@ -207,32 +207,62 @@ impl F32MatMulPlan {
         }
     }
 
-    /// Multiplies the tiles of `t0..t1` with one group of panels.
+    /// Multiplies the tiles of `t0..t1` with one group of panels: if there are several tiles, in parts of the panels that
+    /// stay in the L1 cache.
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_block`].
     #[inline(always)]
-    unsafe fn run_tiles(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], p: &PanelGroup) {
+    unsafe fn run_panels(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], p: &PanelGroup) {
+        let depth = k.k1 - k.k0;
+        let most = if t1 - t0 > 1 { self.kernels.block_depth() } else { depth };
+        let step = block_size(depth, most);
+        let mut first = k.k0;
+        loop {
+            let end = (first + step).min(k.k1);
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.run_tiles(x, k, [t0, t1], p, [first, end]) };
+            first = end;
+            if first >= k.k1 {
+                break;
+            }
+        }
+    }
+
+    /// Multiplies the tiles of `t0..t1` with one group of panels, for the product indices `first..end` of the block.
+    ///
+    /// # Safety
+    /// As for [`F32MatMulPlan::run_block`].
+    #[inline(always)]
+    unsafe fn run_tiles(
+        &self,
+        x: &MatrixOperands,
+        k: &ProductBlock,
+        [t0, t1]: [usize; 2],
+        p: &PanelGroup,
+        [first, end]: [usize; 2],
+    ) {
         let (d, col) = (&self.desc, p.first * self.kernels.nr);
-        let halves = match p.count {
-            1 => self.kernels.half_vectors(p.cols),
-            _ => 8,
+        let halves = if p.count == 1 {
+            self.kernels.half_vectors(p.cols)
+        } else {
+            8
         };
-        let clamps = k.k1 >= d.k && self.start != Start::After;
+        let clamps = end >= d.k && self.start != Start::After;
         let clamp = if clamps { d.activation.bounds() } else { None };
         for t in t0..t1 {
             let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
             // SAFETY: guaranteed by the caller.
             let (a, a_row, a_k) = unsafe { self.tile_rows(x, k, r0, rows) };
-            let (init, bias) = self.tile_init(x, k.k0, r0, col);
+            let (init, bias) = self.tile_init(x, first, r0, col);
             let job = TileJob {
-                a,
+                a: a.wrapping_add((first - k.k0) * a_k),
                 a_row,
                 a_k,
                 segments: ONE_SEGMENT.as_ptr(),
                 segment_count: 1,
-                run: k.k1 - k.k0,
-                b: p.b,
+                run: end - first,
+                b: p.b.wrapping_add((first - k.k0) * p.b_k),
                 b_k: p.b_k,
                 b_panel: p.b_panel,
                 c: x.c.wrapping_add(r0 * d.c_row + col),
@@ -241,21 +271,24 @@ impl F32MatMulPlan {
                 init,
                 bias,
                 clamp,
-                next: self.prefetch(k, p, t - t0, t1 - t0),
+                next: self.prefetch(k, p, [first, end], [t - t0, t1 - t0]),
             };
             // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
             unsafe { self.kernels.tile_kernel(rows, halves, a_row == 1)(&job) };
         }
     }
 
-    /// What tile `i` of `count` prefetches of the panels after `p`, if B is packed.
+    /// What tile `i` of `count` prefetches, if B is packed: the product indices after `end`, or the panels after `p`.
     #[inline(always)]
-    fn prefetch(&self, k: &ProductBlock, p: &PanelGroup, i: usize, count: usize) -> Prefetch {
-        if self.b.is_none() || p.first + p.count >= self.panels() {
+    fn prefetch(&self, k: &ProductBlock, p: &PanelGroup, [first, end]: [usize; 2], [i, count]: [usize; 2]) -> Prefetch {
+        let next = match end < k.k1 {
+            true => p.b.wrapping_add((end - k.k0) * p.b_k),
+            false => p.b.wrapping_add(p.count * p.b_panel),
+        };
+        if self.b.is_none() || (end >= k.k1 && p.first + p.count >= self.panels()) {
             return Prefetch::nothing(p.b);
         }
-        let next = p.b.wrapping_add(p.count * p.b_panel);
-        Prefetch::share(next, self.kernels.nr, k.k1 - k.k0, i, count)
+        Prefetch::share(next, self.kernels.nr, end - first, i, count)
     }
 
     /// The first element of a tile's rows of A, and the strides between rows and between product indices.
