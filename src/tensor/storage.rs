@@ -1,5 +1,6 @@
 //! The memory of tensors.
 
+mod kept;
 mod life;
 
 use super::Tensor;
@@ -48,7 +49,7 @@ pub struct AlignedBytes {
 /// Pages that contain a buffer.
 enum Pages {
     /// Anonymous pages.
-    Own(#[allow(dead_code, reason = "kept while they are used")] MmapMut),
+    Own(MmapMut),
     /// Pages of a file, which is never written.
     File(#[allow(dead_code, reason = "kept while they are used")] Arc<Mmap>),
 }
@@ -90,10 +91,20 @@ impl AlignedBytes {
         })
     }
 
-    /// `len` zeros in new pages; `None` if the size is too small or the system refuses.
+    /// `len` zeros in pages of their own; `None` if the size is too small or the system refuses.
     fn in_pages(len: usize) -> Option<AlignedBytes> {
         if len < PAGES {
             return None;
+        }
+        if let Some(mut pages) = kept::take_pages(len) {
+            pages.fill(0);
+            let ptr = NonNull::new(pages.as_mut_ptr())?;
+            budget::add_held(len);
+            return Some(AlignedBytes {
+                ptr,
+                len,
+                pages: Some(Pages::Own(pages)),
+            });
         }
         // The memory before the first huge page is never touched.
         let ahead = if len < HUGE { 0 } else { HUGE };
@@ -165,10 +176,14 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if let Some(pages) = &self.pages {
+        if let Some(pages) = self.pages.take() {
             // The allocator counts the memory that it manages, and pages of files are the system's.
-            if matches!(pages, Pages::Own(_)) {
+            if let Pages::Own(pages) = pages {
                 budget::subtract_held(self.len);
+                // Others than these have huge pages or guards.
+                if pages.len() == self.len && self.len < HUGE {
+                    kept::keep_pages(pages);
+                }
             }
             return;
         }
