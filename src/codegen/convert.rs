@@ -27,6 +27,11 @@ impl Emitter<'_> {
                 let x = self.bitcast_lanes(F, &x);
                 self.cast(DType::F32, to, &x)
             }
+            // Bytes have no more bits than a bf16.
+            (DType::U8 | DType::I8 | DType::B8, DType::BF16) => {
+                let x = self.cast(from, DType::F32, x);
+                self.exact_f32_to_bf16(&x)
+            }
             (_, DType::F16 | DType::BF16) => {
                 let x = self.cast(from, DType::F32, x);
                 if to == DType::F16 {
@@ -63,6 +68,7 @@ impl Emitter<'_> {
     /// The I32 lanes `x`, wrapped to the width of `to`.
     pub(super) fn wrap_to_width(&mut self, to: DType, x: &Lanes) -> Lanes {
         match to {
+            _ if self.is_packed() => x.clone(),
             DType::I16 => {
                 let x = self.shl(x, 16);
                 self.sar(&x, 16)
@@ -299,6 +305,12 @@ impl Emitter<'_> {
         let large = self.icmp(IntCC::SignedGreaterThan, &f, &max);
         let r = self.choose(&large, &special, &r);
         self.bor(&r, &sign)
+    }
+
+    /// The bits of a bf16 that an f32 is.
+    pub(super) fn exact_f32_to_bf16(&mut self, x: &Lanes) -> Lanes {
+        let bits = self.bitcast_lanes(I, x);
+        self.shr(&bits, 16)
     }
 
     /// Rounds an f32 to the bits of a bf16, half to even.

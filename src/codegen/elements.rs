@@ -38,6 +38,9 @@ impl Emitter<'_> {
 
     /// Loads a group of consecutive elements.
     pub(super) fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
+        if self.is_packed() {
+            return self.load_packed(d, false, p, off);
+        }
         let c = RegisterClass::from_dtype(d);
         let n = self.value_count(c);
         if d.size() >= 4 {
@@ -90,26 +93,42 @@ impl Emitter<'_> {
         v
     }
 
-    /// Loads a group of every second 32-bit element, or of elements in reverse order, by shuffling vectors. Reads
-    /// nothing beyond them.
-    pub(super) fn load_strided(&mut self, c: RegisterClass, stride: i32, p: Value, off: i32) -> Lanes {
-        let ty = c.vector_type();
-        let offset = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
+    /// Loads a group of every second element, or of elements in reverse order, by shuffling vectors of 32-bit lanes.
+    /// Reads nothing beyond them.
+    pub(super) fn load_strided(&mut self, d: DType, stride: i32, p: Value, off: i32) -> Lanes {
+        let size = d.size() as i32;
+        let offset = |k: usize, element: i32| off + size * (4 * k as i32 * stride + element);
         let mut out = vec![];
-        for k in 0..self.value_count(c) {
+        for k in 0..self.value_count(RegisterClass::from_dtype(d)) {
             if stride == -1 {
-                let v = self.b.ins().load(ty, MEM, p, offset(k, -3));
+                let v = self.load_four(d, p, offset(k, -3));
                 out.push(self.shuffle32(v, v, [3, 2, 1, 0]));
             } else {
-                let a = self.b.ins().load(ty, MEM, p, offset(k, 0));
-                let b = self.b.ins().load(ty, MEM, p, offset(k, 3));
+                let a = self.load_four(d, p, offset(k, 0));
+                let b = self.load_four(d, p, offset(k, 3));
                 out.push(self.shuffle32(a, b, [0, 2, 5, 7]));
             }
         }
         out
     }
 
+    /// Loads four consecutive elements of at most 4 bytes, other than conditions, as 32-bit lanes.
+    fn load_four(&mut self, d: DType, p: Value, off: i32) -> Value {
+        match d.size() {
+            1 => self.load_bytes(d == DType::I8, p, off),
+            2 if d == DType::I16 => self.b.ins().sload16x4(MEM, p, off),
+            2 => self.b.ins().uload16x4(MEM, p, off),
+            _ => self
+                .b
+                .ins()
+                .load(RegisterClass::from_dtype(d).vector_type(), MEM, p, off),
+        }
+    }
+
     pub(super) fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
+        if self.is_packed() {
+            return self.store_packed(d, x, p, off);
+        }
         if d.size() >= 4 {
             for (k, &v) in x.iter().enumerate() {
                 self.b.ins().store(MEM, v, p, off + (self.width * k) as i32);

@@ -235,8 +235,11 @@ impl Emitter<'_> {
     /// `erf(x)`: 1 ULP.
     pub(super) fn erf_f32(&mut self, x: &Lanes) -> Lanes {
         let t = self.fabs(F, x);
-        let y = self.horner(&t, &ERFC);
-        let y = self.fmul(&y, &t);
+        // Beyond 5 the result is 1, and exponentials would be denormal, which takes much longer. NaN stays.
+        let far = self.f32_like(x, 5.0);
+        let far = self.max_known(false, &far, &t);
+        let y = self.horner(&far, &ERFC);
+        let y = self.fmul(&y, &far);
         let e = self.exp2_core(&y, true);
         let one = self.f32_like(x, 1.0);
         let big = self.fsub(&one, &e);

@@ -12,7 +12,10 @@ impl Emitter<'_> {
             RegisterClass::Bool => self.mask_of_bool(s),
             _ => s,
         };
-        let v = self.b.ins().splat(c.vector_type(), s);
+        let v = match (c, self.packed) {
+            (RegisterClass::I32 | RegisterClass::Bool, 1 | 2) => self.splat_packed(s),
+            _ => self.b.ins().splat(c.vector_type(), s),
+        };
         vec![v; self.value_count(c)]
     }
 

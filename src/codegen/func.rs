@@ -4,12 +4,13 @@ use super::analysis::may_stream;
 use super::asm::CodeSource;
 use super::folds::find_folds;
 use super::lanes::{Emitter, MEM};
+use super::packed::Packing;
 use super::prefetch::find_prefetches;
 use super::state::{FunctionLowering, LoweredValue, VarAt};
 use super::table::ConstantTable;
 use crate::kernel::{BufferRole, Kernel, Stmt};
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use std::collections::HashMap;
@@ -30,11 +31,11 @@ fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
 }
 
 /// Lowers `k` into `func`, whose signature is that of [`kernel_signature`]. The vectors of a group are `width` bytes
-/// apart. With `places`, each instruction records the statement that it comes from.
+/// apart, and lanes have at least `lane` bytes. With `places`, each instruction records the statement that it comes from.
 pub(super) fn define_function(
     k: &Kernel,
     isa: &dyn TargetIsa,
-    width: usize,
+    Packing { lane, width }: Packing,
     func: &mut cranelift_codegen::ir::Function,
     frontend: &mut FunctionBuilderContext,
     table: &mut ConstantTable,
@@ -49,10 +50,7 @@ pub(super) fn define_function(
     let [buffers, begin, end, scratch, constants] = *b.block_params(entry) else {
         unreachable!("kernels have five parameters")
     };
-    // The function has one stack slot. It holds the status, after scratch space for taking a wide vector apart if there
-    // are any.
-    let (bytes, status) = if width > 16 { (super::widen::SLOT, 64) } else { (4, 0) };
-    let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 2));
+    let (slot, status) = create_slot(&mut b, width > 16 || lane < 4);
     let e = Emitter {
         b,
         table,
@@ -63,6 +61,7 @@ pub(super) fn define_function(
         scalar: true,
         elements: 1,
         width,
+        packed: lane,
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,
     };
@@ -70,6 +69,14 @@ pub(super) fn define_function(
     s.bind_buffers(buffers, scratch);
     s.lower_kernel();
     s.e.b.finalize(isa.frontend_config());
+}
+
+/// Creates the function's one stack slot. It holds the status, after scratch space for taking vectors apart if `parts`.
+/// Returns the slot and the offset of the status.
+fn create_slot(b: &mut FunctionBuilder, parts: bool) -> (StackSlot, i32) {
+    let (bytes, status) = if parts { (super::widen::SLOT, 64) } else { (4, 0) };
+    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 2);
+    (b.create_sized_stack_slot(data), status)
 }
 
 impl<'a> FunctionLowering<'a> {

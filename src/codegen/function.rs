@@ -1,5 +1,6 @@
 //! Compiles one kernel to one function of a Cranelift module, for either back end.
 
+use super::packed::{self, Packing};
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
@@ -47,8 +48,8 @@ impl FunctionWriter {
         symbol: &str,
     ) -> Result<(FuncId, FunctionInfo), String> {
         let k = hoist_invariants(k);
-        let (width, narrow) = wide::choose_width(&k, self.max_width());
-        let mut code = self.compile_up_to_width(&k, module, width)?;
+        let (shape, narrow) = choose_shape(&k, self.max_width());
+        let mut code = self.compile_up_to_width(&k, module, shape)?;
         code.info.narrow = narrow;
         let id = self.add_to_module(module, symbol, code.wide.as_ref())?;
         let compiled = self.ctx.compiled_code().ok_or("no code")?;
@@ -75,12 +76,12 @@ impl FunctionWriter {
         Ok((id, code.info))
     }
 
-    /// Compiles `k` with vectors of `width` bytes or, if that is not possible, of 16.
-    fn compile_up_to_width(&mut self, k: &Kernel, module: &mut dyn Module, width: usize) -> Result<Code, String> {
-        match self.compile_at_width(k, module, width) {
-            Err(reason) if width > 16 => {
+    /// Compiles `k` with vectors of this width or, if that is not possible, of 16 bytes.
+    fn compile_up_to_width(&mut self, k: &Kernel, module: &mut dyn Module, shape: Packing) -> Result<Code, String> {
+        match self.compile_at_width(k, module, shape) {
+            Err(reason) if shape.width > 16 => {
                 module.clear_context(&mut self.ctx);
-                let mut code = self.compile_at_width(k, module, 16)?;
+                let mut code = self.compile_at_width(k, module, Packing { width: 16, ..shape })?;
                 code.info.refused = Some(reason);
                 Ok(code)
             }
@@ -97,16 +98,17 @@ impl FunctionWriter {
             .min(wide::widest_vectors(target))
     }
 
-    /// Compiles a kernel for vectors of `width` bytes. Fails if its code cannot be widened.
-    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, width: usize) -> Result<Code, String> {
+    /// Compiles a kernel for vectors of this width. Fails if its code cannot be widened.
+    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, shape: Packing) -> Result<Code, String> {
         let (ctx, isa) = (&mut self.ctx, module.isa());
         let mut table = table::ConstantTable::default();
         ctx.func.signature = func::kernel_signature(isa);
         ctx.func.name = UserFuncName::user(0, self.count);
         ctx.set_disasm(self.options.text && !is_x86(module));
         let (func, frontend) = (&mut ctx.func, &mut self.frontend);
-        func::define_function(k, isa, width, func, frontend, &mut table, self.options.text);
+        func::define_function(k, isa, shape, func, frontend, &mut table, self.options.text);
         let clif = self.options.text.then(|| clif_text(ctx));
+        let width = shape.width;
         let wide = match width {
             16 => None,
             _ => Some(compile_widened(ctx, module, width, analysis::may_stream(k))?),
@@ -147,6 +149,15 @@ impl FunctionWriter {
         }
         Ok(id)
     }
+}
+
+/// The lanes and the vector width of `k`, at most `most`, and the reason if the width is less.
+fn choose_shape(k: &Kernel, most: usize) -> (Packing, Option<String>) {
+    if let Some(p) = packed::choose_packing(k, most) {
+        return (p, None);
+    }
+    let (width, narrow) = wide::choose_width(k, most);
+    (Packing { lane: 4, width }, narrow)
 }
 
 /// The code as it can be written to a file; `None` if it refers to something other than host functions, or in another way than by an

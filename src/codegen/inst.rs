@@ -6,6 +6,7 @@ use super::state::{FunctionLowering, LoweredValue};
 use crate::kernel::{self, Fault, IndexBound, Inst};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
+use crate::types::DType;
 use cranelift_codegen::ir::Value;
 use cranelift_codegen::ir::condcodes::IntCC;
 
@@ -134,6 +135,10 @@ impl FunctionLowering<'_> {
                 let d = self.k.dtype(*x);
                 let [c, x, y] = [*c, *x, *y].map(|v| self.operand_lanes(v, varying));
                 self.e.select(d, &c, &x, &y)
+            }
+            Inst::Op(ScalarOp::Cast(DType::BF16, x)) if self.folds.halves.contains(x) => {
+                let x = self.operand_lanes(*x, varying);
+                self.e.exact_f32_to_bf16(&x)
             }
             Inst::Op(ScalarOp::Cast(to, x)) => {
                 let d = self.k.dtype(*x);

@@ -7,7 +7,7 @@
 use super::table::ConstantTable;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8, I32, I32X4, I64, I64X2};
+use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, StackSlot, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 
@@ -102,6 +102,8 @@ pub(super) struct Emitter<'a> {
     pub elements: usize,
     /// The distance between consecutive vectors of a group, in bytes.
     pub width: usize,
+    /// The size in bytes of the vector lanes of I32 and Bool: 4, or less in packed kernels ([`packed`](super::packed)).
+    pub packed: usize,
     /// Whether the target has fused multiply-add.
     pub fma: bool,
     /// Whether x86-specific instructions may be used.
@@ -111,7 +113,20 @@ pub(super) struct Emitter<'a> {
 impl Emitter<'_> {
     /// The CLIF type of a class in the current form.
     pub(super) fn lane_type(&self, c: RegisterClass) -> Type {
-        if self.scalar { c.scalar_type() } else { c.vector_type() }
+        match (c, self.packed) {
+            _ if self.scalar => c.scalar_type(),
+            (RegisterClass::I32 | RegisterClass::Bool, 1) => I8X16,
+            (RegisterClass::I32 | RegisterClass::Bool, 2) => I16X8,
+            _ => c.vector_type(),
+        }
+    }
+
+    /// The size in bytes of a vector lane of this class.
+    pub(super) fn lane_size(&self, c: RegisterClass) -> usize {
+        match c {
+            RegisterClass::I32 | RegisterClass::Bool => self.packed,
+            c => c.size(),
+        }
     }
 
     /// The number of CLIF values in a group of this class.
@@ -119,7 +134,7 @@ impl Emitter<'_> {
         if self.scalar {
             1
         } else {
-            self.elements * c.size() / self.width
+            self.elements * self.lane_size(c) / self.width
         }
     }
 
@@ -143,7 +158,8 @@ impl Emitter<'_> {
             };
             return vec![self.b.ins().iconst(c.scalar_type(), bits); n];
         }
-        let offset = self.table.constant_offset(bits, c.size());
+        let size = if self.scalar { c.size() } else { self.lane_size(c) };
+        let offset = self.table.constant_offset(bits, size);
         let ty = self.lane_type(c);
         let flags = MEM.with_aligned();
         (0..n)

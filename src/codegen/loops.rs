@@ -54,6 +54,10 @@ impl FunctionLowering<'_> {
                 VarAt::At(rest)
             } else if extent == 1 {
                 VarAt::Const(0)
+            } else if (extent as u64).is_power_of_two() {
+                let r = self.e.b.ins().band_imm_u(rest, extent - 1);
+                rest = self.e.b.ins().ushr_imm_u(rest, extent.trailing_zeros() as i64);
+                VarAt::At(r)
             } else {
                 // The remainder from the quotient, because `urem` would divide a second time.
                 let size = self.e.b.ins().iconst(I64, extent);

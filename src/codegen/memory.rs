@@ -3,6 +3,7 @@
 use super::lanes::{Lanes, RegisterClass};
 use super::state::{AccessKey, FunctionLowering, LoweredValue, Partial, VarAt};
 use crate::kernel::{Affine, Buf, BufferRole, Cond, Index, Inst, LoadGuard, Stmt, Var};
+use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
@@ -201,11 +202,14 @@ impl FunctionLowering<'_> {
             let (p, off) = self.access_address(b, i);
             return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_lanes(dtype, p, off)));
         }
-        if matches!(stride, 2 | -1) && dtype.size() == 4 && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some())
-        {
+        if stride == -1 && self.e.packed < 4 {
             let (p, off) = self.access_address(b, i);
-            let class = RegisterClass::from_dtype(dtype);
-            return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_strided(class, stride as i32, p, off)));
+            return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_packed(dtype, true, p, off)));
+        }
+        let shuffles = dtype.size() <= 4 && dtype != DType::B8 && self.e.width == 16;
+        if matches!(stride, 2 | -1) && shuffles && i.dynamic.iter().all(|d| self.uniform_scalar(d.0).is_some()) {
+            let (p, off) = self.access_address(b, i);
+            return LoweredValue::Lanes(self.with_form(true, |l| l.e.load_strided(dtype, stride as i32, p, off)));
         }
         let places = self.lane_addresses(b, i, stride);
         let scalars: Vec<Value> = places

@@ -2,7 +2,8 @@
 //!
 //! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): first several F32X4, F64X2, I32X4
 //! or I64X2 vectors of iterations, then one vector, then scalars. Every operation has a vector form, if necessary lane
-//! by lane. Cranelift's optimisation level is `none`, which leaves constants beside their uses; `speed` would hoist and
+//! by lane. Kernels of narrow elements alone have lanes of 8 or 16 bits (`packed`). Cranelift's optimisation level is `none`,
+//! which leaves constants beside their uses; `speed` would hoist and
 //! spill them. This crate does the necessary hoisting itself: values in
 //! [`kernel::hoist`](crate::kernel::hoist_invariants()), addresses in `memory`.
 //!
@@ -37,6 +38,7 @@ mod memory;
 mod natives;
 mod object;
 mod ops;
+mod packed;
 mod poly;
 mod prefetch;
 mod reduce;

@@ -1,6 +1,6 @@
 //! Vector instructions that CLIF cannot express, in code for 64-byte vectors.
 //!
-//! Each is emitted as an instruction on vectors of 8-bit or 16-bit integers, of which kernels have no others;
+//! Each is emitted as an instruction on vectors of 8-bit or 16-bit integers, of which kernels of this width have no others;
 //! [`widen`](super::widen) replaces it. Code that is not widened must not contain them.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};

@@ -45,6 +45,7 @@ impl Emitter<'_> {
                 let r = self.map1(x, |e, x| e.b.ins().ineg(x));
                 self.wrap_to_width(dtype, &r)
             }
+            Unary::Abs if dtype == DType::U8 => x.clone(),
             Unary::Abs => {
                 let r = self.map1(x, |e, x| e.b.ins().iabs(x));
                 self.wrap_to_width(dtype, &r)
@@ -55,15 +56,15 @@ impl Emitter<'_> {
             }
             Unary::Sign => {
                 let z = zero(self);
-                let above = self.icmp(IntCC::SignedGreaterThan, x, &z);
-                let below = self.icmp(IntCC::SignedLessThan, x, &z);
+                let above = self.compare(Compare::Gt, dtype, x, &z);
+                let below = self.compare(Compare::Lt, dtype, x, &z);
                 let (one, minus) = (self.int_like(c, x, 1), self.int_like(c, x, -1));
                 let r = self.choose(&below, &minus, &z);
                 self.choose(&above, &one, &r)
             }
             Unary::SignBit => {
                 let z = zero(self);
-                self.icmp(IntCC::SignedLessThan, x, &z)
+                self.compare(Compare::Lt, dtype, x, &z)
             }
             Unary::IsNan | Unary::IsInf => self.icmp(IntCC::NotEqual, x, x),
             _ => x.clone(),
@@ -218,19 +219,13 @@ impl Emitter<'_> {
         let r = match op {
             Binary::Add => self.iadd(x, y),
             Binary::Sub => self.isub(x, y),
+            Binary::Mul if self.is_packed() => self.multiply_packed(x, y),
             Binary::Mul => self.map2(x, y, |e, x, y| e.b.ins().imul(x, y)),
             Binary::And => self.band(x, y),
             Binary::Or => self.bor(x, y),
             Binary::Xor => self.map2(x, y, |e, x, y| e.b.ins().bxor(x, y)),
             Binary::Max | Binary::Fmax | Binary::Min | Binary::Fmin => {
-                let larger = matches!(op, Binary::Max | Binary::Fmax);
-                let cc = if larger {
-                    IntCC::SignedLessThan
-                } else {
-                    IntCC::SignedGreaterThan
-                };
-                let other = self.icmp(cc, x, y);
-                self.choose(&other, y, x)
+                self.int_extremum(matches!(op, Binary::Max | Binary::Fmax), dtype, x, y)
             }
             Binary::Shl | Binary::Shr => self.int_shift(op, dtype, x, y),
             Binary::Pow | Binary::Gcd => self.per_lane(&[(c, x), (c, y)], c, |e, a| {
@@ -252,6 +247,19 @@ impl Emitter<'_> {
             _ => self.int_division(op, dtype, x, y),
         };
         self.wrap_to_width(dtype, &r)
+    }
+
+    /// The larger or smaller of integers.
+    fn int_extremum(&mut self, larger: bool, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+        if self.is_packed() {
+            return self.extremum_packed(larger, dtype, x, y);
+        }
+        let cc = match larger {
+            true => IntCC::SignedLessThan,
+            false => IntCC::SignedGreaterThan,
+        };
+        let other = self.icmp(cc, x, y);
+        self.choose(&other, y, x)
     }
 
     /// A scalar shift. Counts out of range shift out every bit: a left shift gives 0, a right shift 0 or -1 by the
@@ -358,6 +366,7 @@ impl Emitter<'_> {
                 };
             }
         }
+        let unsigned = dtype == DType::U8 && self.is_packed();
         let cc = match op {
             Compare::Eq => IntCC::Equal,
             Compare::Ne => IntCC::NotEqual,
@@ -366,6 +375,7 @@ impl Emitter<'_> {
             Compare::Gt => IntCC::SignedGreaterThan,
             Compare::Ge => IntCC::SignedGreaterThanOrEqual,
         };
+        let cc = if unsigned { cc.unsigned() } else { cc };
         self.icmp(cc, &x, &y)
     }
 

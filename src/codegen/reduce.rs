@@ -88,7 +88,9 @@ impl FunctionLowering<'_> {
     /// Combines a group's halves until one vector is left. Pairs and b8, which do not combine lane-wise, stop at as
     /// many elements as a vector has 32-bit lanes.
     fn halved_one(&mut self, rule: ReduceRule, mut x: LoopState) -> LoopState {
-        let lane = if rule.is_lane_wise() {
+        let lane = if self.e.packed < 4 {
+            self.e.packed
+        } else if rule.is_lane_wise() {
             RegisterClass::from_dtype(rule.dtype).size()
         } else {
             4
@@ -120,6 +122,9 @@ impl FunctionLowering<'_> {
 
     /// Combines the lanes that [`FunctionLowering::halve_groups`] left into one scalar, always in the same tree.
     pub(super) fn collapse_lanes(&mut self, rule: ReduceRule, x: LoopState) -> LoopState {
+        if self.e.packed < 4 {
+            return vec![vec![self.collapse_packed(rule, x[0][0])]];
+        }
         if rule.is_lane_wise() {
             return vec![vec![self.combine_across(rule, x[0][0])]];
         }

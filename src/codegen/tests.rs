@@ -5,6 +5,7 @@ mod division;
 mod kernels;
 mod objects;
 mod ops;
+mod packed;
 mod python;
 mod random;
 mod reductions;

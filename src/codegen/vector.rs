@@ -159,7 +159,7 @@ impl FunctionLowering<'_> {
             return None;
         };
         let (groups, step) = ((b - a) as usize / self.e.elements, self.e.elements as i64);
-        let vectors = (4 * self.e.elements / self.e.width).max(1);
+        let vectors = (self.e.packed * self.e.elements / self.e.width).max(1);
         let short = groups > 0 && groups * vectors * body_weight(&l.body) <= STRAIGHT;
         short.then(|| (0..groups as i64).map(|g| a + g * step).collect())
     }
@@ -202,6 +202,14 @@ impl FunctionLowering<'_> {
 
     /// The numbers of iterations that run as one group: first for the main loop, then smaller ones for the remainder.
     fn group_sizes(&self, l: &Loop) -> Vec<usize> {
+        if self.e.packed < 4 {
+            let vector = self.e.width / self.e.packed;
+            let several = 4 * vector;
+            return match several <= self.k.extent(l.vars[0]) {
+                true => vec![several, vector],
+                false => vec![vector],
+            };
+        }
         let shape = body_shape(&l.body, self.k);
         let mut n: usize = if (shape.reduces || !l.reduces.is_empty()) && !shape.heavy {
             16

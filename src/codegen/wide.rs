@@ -131,7 +131,8 @@ impl WidthSurvey<'_> {
                     Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
                 );
                 let d = self.k.dtype(r.init[0]);
-                self.require_wide(known && is_full_width(d), || {
+                let lanes = is_full_width(d) || (d.is_int() && is_narrow(d));
+                self.require_wide(known && lanes, || {
                     format!("a reduction ({:?}) of {d} cannot be widened", r.op)
                 });
             }
@@ -217,7 +218,8 @@ impl WidthSurvey<'_> {
                         Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv
                     ),
                     I32 | I16 | I8 | U8 | I64 => {
-                        matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor) || divides_or_shifts(*op)
+                        matches!(op, Add | Sub | Mul | Max | Min | Fmax | Fmin | And | Or | Xor)
+                            || divides_or_shifts(*op)
                     }
                     B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
                     _ => false,

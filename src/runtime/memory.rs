@@ -18,13 +18,16 @@ pub(super) fn scratch_bytes(action: &Action) -> usize {
 
 /// Returns an error if the system does not have enough memory for a run. Allocating the memory would abort the process.
 pub(super) fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
-    let results = program
-        .buffers
-        .iter()
-        .filter(|b| matches!(b.place, BufferPlace::Output(_)));
-    let bytes = [program.arena, scratch]
-        .into_iter()
-        .chain(results.map(Buffer::byte_count));
+    // Several buffers may be versions of one result.
+    let mut results = vec![0; program.outputs];
+    for b in &program.buffers {
+        if let BufferPlace::Output(n) = b.place
+            && let Some(result) = results.get_mut(n)
+        {
+            *result = b.byte_count();
+        }
+    }
+    let bytes = [program.arena, scratch].into_iter().chain(results);
     let bytes = bytes.fold(0, usize::saturating_add);
     if is_available(bytes) {
         return Ok(());

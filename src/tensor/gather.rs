@@ -4,6 +4,8 @@
 use super::wide::{WideLoop, run_wide, wide_function, with_wide_vectors};
 #[cfg(target_arch = "x86_64")]
 use crate::target::{Feature, thread_target};
+#[cfg(target_arch = "x86_64")]
+use std::any::TypeId;
 use std::ops::{Add, Mul};
 
 /// The positions in a tensor that a line of indices refers to: `index[j] * along + j * step` for column `j`. Indices
@@ -143,11 +145,15 @@ const LANES: usize = 64;
 /// position is out of bounds, if `src` is empty, or if a list is shorter than `out`.
 pub fn gather_weighted<T, const K: usize>(src: &[T], places: [&[i32]; K], weights: [&[T]; K], out: &mut [T])
 where
-    T: Copy + Default + Add<Output = T> + Mul<Output = T>,
+    T: Copy + Default + Add<Output = T> + Mul<Output = T> + 'static,
 {
     let n = out.len();
     let (places, weights) = (places.map(|p| &p[..n]), weights.map(|w| &w[..n]));
     places.iter().for_each(|p| check_places(src.len(), p));
+    // SAFETY: the positions were checked, and all lists have the length of `out`.
+    if unsafe { gather_weighted_words(src, &places, &weights, out) } {
+        return;
+    }
     let mut values = [[T::default(); LANES]; K];
     for (part, out) in out.chunks_mut(LANES).enumerate() {
         let (from, to) = (part * LANES, part * LANES + out.len());
@@ -213,6 +219,61 @@ unsafe fn gather_words_avx512(src: *const i32, places: &[i32], out: *mut i32) {
             let words = _mm512_mask_i32gather_epi32::<4>(zero, inside, at, src);
             _mm512_mask_storeu_epi32(out.add(16 * k), lanes, words);
         }
+    }
+}
+
+/// [`gather_weighted`] of f32 by gather instructions, without storing what they read. Returns false, and writes nothing, for other
+/// elements or if the target does not have AVX-512.
+///
+/// # Safety
+/// All positions are below the length of `src`, and all lists have the length of `out`.
+unsafe fn gather_weighted_words<T: 'static, const K: usize>(
+    src: &[T],
+    places: &[&[i32]; K],
+    weights: &[&[T]; K],
+    out: &mut [T],
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if TypeId::of::<T>() == TypeId::of::<f32>() && thread_target().has(Feature::Avx512F) {
+        let weights = weights.map(|w| w.as_ptr().cast());
+        let (from, to) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
+        // SAFETY: guaranteed by the caller; T is f32, and the machine has the features of every thread's target.
+        unsafe { gather_weighted_avx512(from, places, weights, to, out.len()) };
+        return true;
+    }
+    false
+}
+
+/// # Safety
+/// As for [`gather_weighted_words`], where `n` is the length of all lists.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn gather_weighted_avx512<const K: usize>(
+    src: *const f32,
+    places: &[&[i32]; K],
+    weights: [*const f32; K],
+    out: *mut f32,
+    n: usize,
+) {
+    use std::arch::x86_64::*;
+    let zero = _mm512_setzero_si512();
+    for j in (0..n).step_by(16) {
+        let lanes = u16::MAX >> (16 - (n - j).min(16));
+        let mut sum = _mm512_setzero_ps();
+        for k in 0..K {
+            // SAFETY: only lanes below `n` and, of these, positions that are not negative are read.
+            let (value, weight) = unsafe {
+                let at = _mm512_maskz_loadu_epi32(lanes, places[k].as_ptr().add(j));
+                let inside = _mm512_mask_cmpge_epi32_mask(lanes, at, zero);
+                let value = _mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), inside, at, src);
+                (value, _mm512_maskz_loadu_ps(lanes, weights[k].add(j)))
+            };
+            // The product is rounded, as in the loop for other elements.
+            let term = _mm512_mul_ps(value, weight);
+            sum = if k == 0 { term } else { _mm512_add_ps(sum, term) };
+        }
+        // SAFETY: only lanes below `n` are written.
+        unsafe { _mm512_mask_storeu_ps(out.add(j), lanes, sum) };
     }
 }
 

@@ -26,6 +26,7 @@ mod storage;
 mod view;
 mod wide;
 
+pub use convert::round_to_bf16;
 pub use element::{Element, Scalar, cells_of, cells_of_mut};
 pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
 pub use heap::CountingAllocator;

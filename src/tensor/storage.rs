@@ -1,5 +1,6 @@
 //! The memory of tensors.
 
+mod kept;
 mod life;
 mod slab;
 
@@ -50,7 +51,7 @@ pub struct AlignedBytes {
 /// Pages that contain a buffer.
 enum Pages {
     /// Anonymous pages.
-    Own(#[allow(dead_code, reason = "kept while they are used")] MmapMut),
+    Own(MmapMut),
     /// Pages that several buffers share.
     Shared(Arc<Slab>),
     /// Pages of a file, which is never written.
@@ -84,35 +85,34 @@ impl AlignedBytes {
 
     /// `len` zeros next to a protected page, if tests ask for that.
     fn between_guards(len: usize) -> Option<AlignedBytes> {
-        let (mut pages, offset) = guarded_pages(len)?;
-        let ptr = NonNull::new(pages.as_mut_ptr().wrapping_add(offset))?;
-        budget::add_held(len);
-        Some(AlignedBytes {
-            ptr,
-            len,
-            pages: Some(Pages::Own(pages)),
-        })
+        let (pages, offset) = guarded_pages(len)?;
+        Self::part_of(pages, offset, len)
     }
 
-    /// `len` zeros in new pages; `None` if the size is too small or the system refuses.
+    /// `len` zeros in pages of their own; `None` if the size is too small or the system refuses.
     fn in_pages(len: usize) -> Option<AlignedBytes> {
         if len < PAGES {
             return None;
         }
-        // The memory before the first huge page is never touched.
-        let ahead = if len < HUGE { 0 } else { HUGE };
-        let mut pages = MmapMut::map_anon(len.checked_add(ahead)?).ok()?;
-        let offset = if ahead == 0 {
-            0
-        } else {
-            pages.as_ptr().align_offset(HUGE)
-        };
-        #[cfg(target_os = "linux")]
-        if ahead > 0 {
-            // Systems without huge pages reject this request, which is fine.
-            let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
+        if let Some(mut pages) = kept::take_pages(len) {
+            pages.fill(0);
+            return Self::part_of(pages, 0, len);
         }
-        let ptr = NonNull::new(pages.get_mut(offset..offset + len)?.as_mut_ptr())?;
+        if len < HUGE {
+            return Self::part_of(MmapMut::map_anon(len).ok()?, 0, len);
+        }
+        // The memory before the first huge page is never touched.
+        let pages = MmapMut::map_anon(len.checked_add(HUGE)?).ok()?;
+        let offset = pages.as_ptr().align_offset(HUGE);
+        #[cfg(target_os = "linux")]
+        // Systems without huge pages reject this request, which is fine.
+        let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
+        Self::part_of(pages, offset, len)
+    }
+
+    /// `len` bytes of `pages`.
+    fn part_of(mut pages: MmapMut, offset: usize, len: usize) -> Option<AlignedBytes> {
+        let ptr = NonNull::new(pages.as_mut_ptr().wrapping_add(offset))?;
         budget::add_held(len);
         Some(AlignedBytes {
             ptr,
@@ -169,9 +169,15 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if let Some(pages) = &self.pages {
+        if let Some(pages) = self.pages.take() {
             match pages {
-                Pages::Own(_) => budget::subtract_held(self.len),
+                Pages::Own(pages) => {
+                    budget::subtract_held(self.len);
+                    // Others than these have huge pages or guards.
+                    if pages.len() == self.len && self.len < HUGE {
+                        kept::keep_pages(pages);
+                    }
+                }
                 Pages::Shared(slab) => {
                     // SAFETY: the buffer came from this slab, and this is its end.
                     unsafe { slab.release(self.ptr, self.len) };

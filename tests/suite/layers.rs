@@ -49,7 +49,7 @@ const LOWER: [&str; 9] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 35] = [
+const CODEGEN: [&str; 37] = [
     "widen",
     "table",
     "inline",
@@ -73,6 +73,8 @@ const CODEGEN: [&str; 35] = [
     "inst",
     "memory",
     "reduce",
+    "extremes",
+    "packed",
     "prefetch",
     "inside",
     "rows",

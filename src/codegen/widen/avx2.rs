@@ -3,7 +3,7 @@
 
 use super::codes::{
     Exchange, clears_register, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, takes_first_lane,
-    wider, wider_blend, wider_comparison,
+    wider, wider_blend, wider_comparison, wider_packed,
 };
 use super::crossing::{Crossing, LOW_PARTS, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
@@ -29,6 +29,8 @@ pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
         let narrow = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
         if narrow || is_scalar(i.mnemonic()) || takes_first_lane(i) {
             out.push(*i);
+        } else if let Some(code) = wider_packed(i.code()) {
+            out.push(with_ymm(i, code));
         } else if let Some(c) = match_crossing(i).filter(|_| match_exchange(i).is_none()) {
             if c.shape == Shape::ToHalf && i.mnemonic() == Mnemonic::Vpshufd {
                 // Within each part first.
@@ -108,8 +110,12 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
         let code = Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8;
         return Instruction::with4(code, to, from, from, 1u32).map_err(encode_error);
     }
+    Ok(with_ymm(i, wider_code(i).ok_or(Reject::Code(i.code()))?))
+}
+
+/// The instruction with opcode `code` and wide registers.
+fn with_ymm(i: &Instruction, code: Code) -> Instruction {
     let mut j = *i;
-    let code = wider_code(i).ok_or(Reject::Code(i.code()))?;
     j.set_code(code);
     let broadcast = is_broadcast(code);
     for k in 0..i.op_count() {
@@ -117,7 +123,7 @@ fn widen_inst(i: &Instruction) -> Result<Instruction, Reject> {
             j.set_op_register(k, Register::YMM0 + i.op_register(k).number() as u32);
         }
     }
-    Ok(j)
+    j
 }
 
 /// The 256-bit form of an instruction that differs from it only in its code and the width of its operands.

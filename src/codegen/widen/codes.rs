@@ -216,6 +216,35 @@ pub(super) fn wider_comparison(code: Code) -> Option<(Wider, bool)> {
     Some((Wider { ymm, zmm }, long))
 }
 
+/// The AVX2 form of an operation on lanes of 8 or 16 bits, which packed kernels have. AVX-512 replaces some of these instructions
+/// ([`natives`](crate::codegen::natives)).
+pub(super) fn wider_packed(code: Code) -> Option<Code> {
+    use Code::*;
+    Some(match code {
+        VEX_Vpaddb_xmm_xmm_xmmm128 => VEX_Vpaddb_ymm_ymm_ymmm256,
+        VEX_Vpsubb_xmm_xmm_xmmm128 => VEX_Vpsubb_ymm_ymm_ymmm256,
+        VEX_Vpmaxub_xmm_xmm_xmmm128 => VEX_Vpmaxub_ymm_ymm_ymmm256,
+        VEX_Vpminub_xmm_xmm_xmmm128 => VEX_Vpminub_ymm_ymm_ymmm256,
+        VEX_Vpmaxsb_xmm_xmm_xmmm128 => VEX_Vpmaxsb_ymm_ymm_ymmm256,
+        VEX_Vpminsb_xmm_xmm_xmmm128 => VEX_Vpminsb_ymm_ymm_ymmm256,
+        VEX_Vpcmpeqb_xmm_xmm_xmmm128 => VEX_Vpcmpeqb_ymm_ymm_ymmm256,
+        VEX_Vpcmpgtb_xmm_xmm_xmmm128 => VEX_Vpcmpgtb_ymm_ymm_ymmm256,
+        VEX_Vpaddw_xmm_xmm_xmmm128 => VEX_Vpaddw_ymm_ymm_ymmm256,
+        VEX_Vpsubw_xmm_xmm_xmmm128 => VEX_Vpsubw_ymm_ymm_ymmm256,
+        VEX_Vpmaxsw_xmm_xmm_xmmm128 => VEX_Vpmaxsw_ymm_ymm_ymmm256,
+        VEX_Vpminsw_xmm_xmm_xmmm128 => VEX_Vpminsw_ymm_ymm_ymmm256,
+        VEX_Vpmaxuw_xmm_xmm_xmmm128 => VEX_Vpmaxuw_ymm_ymm_ymmm256,
+        VEX_Vpminuw_xmm_xmm_xmmm128 => VEX_Vpminuw_ymm_ymm_ymmm256,
+        VEX_Vpcmpeqw_xmm_xmm_xmmm128 => VEX_Vpcmpeqw_ymm_ymm_ymmm256,
+        VEX_Vpcmpgtw_xmm_xmm_xmmm128 => VEX_Vpcmpgtw_ymm_ymm_ymmm256,
+        VEX_Vpmullw_xmm_xmm_xmmm128 => VEX_Vpmullw_ymm_ymm_ymmm256,
+        VEX_Vpsrlw_xmm_xmm_imm8 => VEX_Vpsrlw_ymm_ymm_imm8,
+        VEX_Vpabsb_xmm_xmmm128 => VEX_Vpabsb_ymm_ymmm256,
+        VEX_Vpabsw_xmm_xmmm128 => VEX_Vpabsw_ymm_ymmm256,
+        _ => return None,
+    })
+}
+
 /// A select by a mask whose lanes are all ones or all zeros: its AVX2 form.
 pub(super) fn wider_blend(code: Code) -> Option<Code> {
     use Code::*;

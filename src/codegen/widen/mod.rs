@@ -35,10 +35,11 @@
 //! Spilled vectors go there too. Comparisons write mask registers, which become vectors only if an instruction other
 //! than a select reads them. `vzeroupper` precedes each return.
 //!
-//! **Encodings of what CLIF cannot express.** These instructions have no other use in kernels:
+//! **Encodings of what CLIF cannot express.** These instructions have no other use in kernels of this width:
 //!
 //! * a store by `vmovupd`, in kernels without f64, means a streaming store, and a load by it means a prefetch of the line;
-//! * operations on bytes and words stand for instructions of AVX-512 ([`natives`](super::natives));
+//! * operations on bytes and words in vectors of 64 bytes stand for instructions of AVX-512 ([`natives`](super::natives)); in vectors of
+//!   32 bytes they are those of packed kernels ([`packed`](super::packed));
 //! * a load by `vpmovzxbw` means a load of as many bytes as there are 32-bit lanes;
 //! * stores by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane.
 //!

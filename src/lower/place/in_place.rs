@@ -15,8 +15,29 @@ pub(in crate::lower) fn update_in_place(program: &mut Program) {
             }
         }
     }
+    build_in_results(program);
     renumber_results(program);
     skip_unused_positions(program);
+}
+
+/// Lets the operand of a routine that updates a copy of it be computed in the memory of the routine's result, if nothing else reads
+/// it. The routine then copies nothing: `diag_embed` fills its result with zeros and writes the diagonal.
+fn build_in_results(program: &mut Program) {
+    for writer in (0..program.steps.len()).rev() {
+        let Step::Routine { call, outs } = &program.steps[writer] else {
+            continue;
+        };
+        let (true, [new]) = (call.updates, &outs[..]) else {
+            continue;
+        };
+        let place = program.buffers[new.0].place.clone();
+        let old = overwritten_operand(program, writer, *new);
+        if let (BufferPlace::Output(_), Some(old)) = (&place, old)
+            && matches!(program.buffers[old.0].place, BufferPlace::Arena(_))
+        {
+            program.buffers[old.0].place = place;
+        }
+    }
 }
 
 /// Lets attention over caches that are buffers read only the keys up to the last one that its mask shows. What comes after is the
@@ -74,6 +95,15 @@ fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
         return None;
     };
     op::by_name(&call.op)?.facts.overwrite?;
+    overwritten_operand(program, writer, new)
+}
+
+/// The buffer of the first argument of the routine that computes `new`, if it has the size of `new` and nothing else reads it then or
+/// later.
+fn overwritten_operand(program: &Program, writer: usize, new: BufferId) -> Option<BufferId> {
+    let Step::Routine { call, .. } = &program.steps[writer] else {
+        return None;
+    };
     let old = whole_operand(program, call)?;
     let is_old = |b: &BufferId| *b == old;
     let other_operands = call.args[1..].iter().flat_map(Val::leaves).map(|o| &o.buffer);
@@ -81,7 +111,8 @@ fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
         || program.steps[writer + 1..]
             .iter()
             .any(|s| s.buffers().iter().any(is_old));
-    let same_type = program.buffers[old.0].dtype == program.buffers[new.0].dtype;
+    let [from, to] = [old, new].map(|b| &program.buffers[b.0]);
+    let same_type = from.dtype == to.dtype && from.byte_count() == to.byte_count();
     (same_type && !is_read_again).then_some(old)
 }
 
@@ -117,4 +148,59 @@ fn renumber_results(program: &mut Program) {
         kept += usize::from(is_used);
     }
     program.outputs = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Buffer;
+    use crate::types::DType;
+
+    fn operand(b: usize) -> Val<BufferOperand> {
+        Val::Leaf(BufferOperand {
+            buffer: BufferId(b),
+            offset: 0,
+            shape: vec![8, 8],
+            strides: vec![8, 1],
+        })
+    }
+
+    fn routine(args: [usize; 2], updates: bool, out: usize) -> Step {
+        let (op, args) = ("diagonal_scatter".into(), args.map(operand).into());
+        Step::Routine {
+            call: RoutineCall { op, args, updates },
+            outs: vec![BufferId(out)],
+        }
+    }
+
+    /// The places of an input, an intermediate value and two results after these steps.
+    fn places(steps: Vec<Step>) -> Vec<String> {
+        use BufferPlace::{Arena, Input, Output};
+        let buffer = |place| Buffer {
+            name: "b".into(),
+            dtype: DType::F32,
+            shape: vec![8, 8],
+            place,
+        };
+        let mut program = Program {
+            buffers: [Input(0), Arena(0), Output(0), Output(1)].map(buffer).into(),
+            steps,
+            outputs: 2,
+            ..Program::default()
+        };
+        update_in_place(&mut program);
+        program.buffers.iter().map(|b| format!("{:?}", b.place)).collect()
+    }
+
+    #[test]
+    fn what_a_routine_updates_is_computed_in_its_result() {
+        let updated = ["Input(0)", "Output(0)", "Output(0)", "Output(1)"];
+        let apart = ["Input(0)", "Arena(0)", "Output(0)", "Output(1)"];
+        assert_eq!(places(vec![routine([1, 0], true, 2)]), updated);
+        // Read by the routine itself or afterwards, not an update, not an intermediate value.
+        assert_eq!(places(vec![routine([1, 1], true, 2)]), apart);
+        assert_eq!(places(vec![routine([1, 0], true, 2), routine([0, 1], false, 3)]), apart);
+        assert_eq!(places(vec![routine([1, 0], false, 2)]), apart);
+        assert_eq!(places(vec![routine([0, 1], true, 2)]), apart);
+    }
 }

@@ -164,15 +164,26 @@ impl Generator {
     /// the arithmetic of their dtype.
     pub fn fill_bernoulli_each(&mut self, out: &mut ViewMut<'_>, p: &Tensor) {
         let dtype = p.dtype();
-        if (dtype, out.dtype()) != (DType::F32, DType::F32) {
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
             let mut i = 0;
             return self.fill_each(out, |g| {
                 i += 1;
                 Scalar::Bool(g.unit_interval(dtype) < p.get(i - 1).to_f64())
             });
         }
-        let out = out.as_mut_slice::<f32>();
-        for (out, p) in out.chunks_mut(WORDS).zip(p.as_slice::<f32>().chunks(WORDS)) {
+        // Half types are compared in f32, which holds them exactly.
+        let p = p.to(DType::F32);
+        if out.dtype() == DType::F32 {
+            return self.fill_below(out.as_mut_slice(), p.as_slice());
+        }
+        let mut wide = Tensor::zeros(DType::F32, out.shape());
+        self.fill_below(wide.as_mut_slice(), p.as_slice());
+        out.fill_from(&wide.to(out.dtype()));
+    }
+
+    /// Fills with 1 where a random number is below that of `p`, else 0.
+    fn fill_below(&mut self, out: &mut [f32], p: &[f32]) {
+        for (out, p) in out.chunks_mut(WORDS).zip(p.chunks(WORDS)) {
             self.fill_unit_f32(out);
             let below = |o: &mut f32, p: &f32| *o = if *o < *p { 1.0 } else { 0.0 };
             with_wide_vectors(|| out.iter_mut().zip(p).for_each(|(o, p)| below(o, p)));

@@ -2,7 +2,7 @@
 
 use crate::op::rows::dense::native;
 use crate::op::{OpError, OpResult};
-use crate::tensor::{Element, Scalar};
+use crate::tensor::{Element, Scalar, round_to_bf16};
 use crate::types::DType;
 use half::{bf16, f16};
 
@@ -110,8 +110,9 @@ macro_rules! int_cells {
         fn is_nan(self) -> bool { false }
         fn plus(self, o: $t) -> $t { self.wrapping_add(o) }
         fn times(self, o: $t) -> $t { self.wrapping_mul(o) }
-        fn larger(self, o: $t) -> $t { self.max(o) }
-        fn smaller(self, o: $t) -> $t { self.min(o) }
+        // Elements come in any order, so that branches would be mispredicted.
+        fn larger(self, o: $t) -> $t { std::hint::select_unpredictable(o > self, o, self) }
+        fn smaller(self, o: $t) -> $t { std::hint::select_unpredictable(o < self, o, self) }
         fn over(self, n: u32) -> $t { (self as i64).div_euclid(n as i64) as $t }
         fn identity(how: Reduce) -> $t {
             match how {
@@ -128,11 +129,11 @@ int_cells!(i64, i32, i16, i8, u8);
 
 /// Half types are computed in f32 and rounded after each step.
 macro_rules! half_cells {
-    ($($t:ident),*) => { $(impl Cell for $t {
+    ($($t:ident $round:path),*) => { $(impl Cell for $t {
         #[inline(always)]
         fn is_nan(self) -> bool { $t::is_nan(self) }
-        fn plus(self, o: $t) -> $t { $t::from_f32(self.to_f32() + o.to_f32()) }
-        fn times(self, o: $t) -> $t { $t::from_f32(self.to_f32() * o.to_f32()) }
+        fn plus(self, o: $t) -> $t { $round(self.to_f32() + o.to_f32()) }
+        fn times(self, o: $t) -> $t { $round(self.to_f32() * o.to_f32()) }
         fn larger(self, o: $t) -> $t { $t::from_f32(self.to_f32().larger(o.to_f32())) }
         fn smaller(self, o: $t) -> $t { $t::from_f32(self.to_f32().smaller(o.to_f32())) }
         fn over(self, n: u32) -> $t { $t::from_f32(self.to_f32().over(n)) }
@@ -140,7 +141,7 @@ macro_rules! half_cells {
         fn from_scalar(v: Scalar) -> $t { $t::from_f32(v.to_f64() as f32) }
     })* };
 }
-half_cells!(f16, bf16);
+half_cells!(f16 f16::from_f32, bf16 round_to_bf16);
 
 /// Runs `$body` with the type `$t` of a dtype's elements, or `$other` for dtypes that are no [`Cell`].
 macro_rules! with_cell {

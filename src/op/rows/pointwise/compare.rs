@@ -88,13 +88,42 @@ macro_rules! predicate {
     };
 }
 
+/// A predicate that says the same of all integers.
+macro_rules! float_predicate {
+    ($n:literal, $text:literal, $of_integers:literal, $doc:literal) => {
+        pointwise_by(concat!($n, "(Tensor self) -> Tensor"), D::Predicate, |c| {
+            Ok(match c.leaf("self")?.dtype.is_float() {
+                true => $text,
+                false => $of_integers,
+            })
+        })
+        .doc($doc)
+        .spelled(one!($n))
+    };
+}
+
 fn predicate_rows() -> Vec<Op> {
     vec![
-        predicate!("isnan", "isnan(self)", "whether self is NaN"),
-        predicate!("isinf", "isinf(self)", "whether self is infinite"),
-        predicate!("isfinite", "~(isinf(self) | isnan(self))", "whether self is finite"),
-        predicate!("isposinf", "isinf(self) & ~signbit(self)", "whether self is +inf"),
-        predicate!("isneginf", "isinf(self) & signbit(self)", "whether self is -inf"),
+        float_predicate!("isnan", "isnan(self)", "False", "whether self is NaN"),
+        float_predicate!("isinf", "isinf(self)", "False", "whether self is infinite"),
+        float_predicate!(
+            "isfinite",
+            "~(isinf(self) | isnan(self))",
+            "True",
+            "whether self is finite"
+        ),
+        float_predicate!(
+            "isposinf",
+            "isinf(self) & ~signbit(self)",
+            "False",
+            "whether self is +inf"
+        ),
+        float_predicate!(
+            "isneginf",
+            "isinf(self) & signbit(self)",
+            "False",
+            "whether self is -inf"
+        ),
         predicate!("signbit", "signbit(self)", "whether the sign bit is set (also of -0.0)"),
         predicate!("isreal", "True", "true, since fxc has no complex numbers"),
     ]

@@ -69,11 +69,18 @@ fn extremum_rows() -> Vec<Op> {
 fn clamp_rows() -> Vec<Op> {
     vec![
         clamp_row(),
-        pointwise(
+        pointwise_by(
             "nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
             D::Promote,
-            "inf = where(signbit(self), given(neginf, -largest()), given(posinf, largest())); where(isnan(self), \
-             given(nan, 0), where(isinf(self), inf, self))",
+            |c| {
+                Ok(match c.leaf("self")?.dtype.is_float() {
+                    true => {
+                        "inf = where(signbit(self), given(neginf, -largest()), given(posinf, largest())); where(isnan(self), \
+                         given(nan, 0), where(isinf(self), inf, self))"
+                    }
+                    false => "self",
+                })
+            },
         )
         .doc("self with NaN and infinities replaced, by default by 0 and the largest finite numbers")
         .spelled("aten.@ torch.@ Tensor.@")

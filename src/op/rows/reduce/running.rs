@@ -45,6 +45,21 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, p
         return Err(OpError::arg("self", "values and indices are two results"));
     };
     let indices = indices.as_mut_slice::<i64>();
+    if matches!(t.dtype(), DType::F16 | DType::BF16) {
+        // Processors compare f32.
+        let wide = t.to(DType::F32);
+        let mut picked = Tensor::zeros(DType::F32, t.shape());
+        run_lines(
+            wide.as_slice::<f32>(),
+            picked.as_mut_slice(),
+            indices,
+            &lines,
+            largest,
+            pool,
+        );
+        values.fill_from(&picked.to(t.dtype()));
+        return Ok(());
+    }
     with_cell!(t.dtype(), T => {
         run_lines(t.as_slice::<T>(), values.as_mut_slice::<T>(), indices, &lines, largest, pool);
     }, else {
@@ -70,7 +85,13 @@ fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &Di
     run_pairs(pool, (values, len), (indices, len), |i, values, indices| {
         let v = &v[i * len..][..values.len()];
         if inner == 1 {
-            return run_rows(v, values, indices, n, largest);
+            return run_wide(RunningRows {
+                v,
+                values,
+                indices,
+                n,
+                largest,
+            });
         }
         let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
         for ((values, indices), v) in blocks.zip(v.chunks_exact(block)) {
@@ -91,47 +112,68 @@ fn takes<T: Cell>(x: T, best: T, largest: bool) -> bool {
     x.is_nan() | if largest { x >= best } else { x <= best }
 }
 
-/// The rows that are computed together, because each element waits for the one before it in its row.
-const TOGETHER: usize = 4;
+/// The number of elements of a row that are compared with the extremum before them at once.
+const BLOCK: usize = 16;
 
-/// The running extrema of rows of `n` elements.
-fn run_rows<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
-    let together = TOGETHER * n;
-    let full = v.len() / together * together;
-    let (values, last_values) = values.split_at_mut(full);
-    let (indices, last_indices) = indices.split_at_mut(full);
-    let groups = values
-        .chunks_exact_mut(together)
-        .zip(indices.chunks_exact_mut(together));
-    for ((values, indices), v) in groups.zip(v.chunks_exact(together)) {
-        run_adjacent_rows::<T, TOGETHER>(v, values, indices, n, largest);
-    }
-    let rows = last_values.chunks_exact_mut(n).zip(last_indices.chunks_exact_mut(n));
-    for ((values, indices), v) in rows.zip(v[full..].chunks_exact(n)) {
-        run_adjacent_rows::<T, 1>(v, values, indices, n, largest);
+/// The running extrema of rows of `n` elements. After the first elements of a row a new extremum is rare.
+struct RunningRows<'a, T> {
+    v: &'a [T],
+    values: &'a mut [T],
+    indices: &'a mut [i64],
+    n: usize,
+    largest: bool,
+}
+
+impl<T: Cell> WideLoop for RunningRows<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let rows = self
+            .values
+            .chunks_exact_mut(self.n)
+            .zip(self.indices.chunks_exact_mut(self.n));
+        for ((values, indices), v) in rows.zip(self.v.chunks_exact(self.n)) {
+            let mut best = (v[0], 0);
+            let ((values, last_values), (indices, last_indices)) =
+                (values.as_chunks_mut::<BLOCK>(), indices.as_chunks_mut::<BLOCK>());
+            let (blocks, last) = v.as_chunks::<BLOCK>();
+            for (b, ((values, indices), v)) in values.iter_mut().zip(indices).zip(blocks).enumerate() {
+                let any = v.iter().fold(false, |any, &x| any | takes(x, best.0, self.largest));
+                if any {
+                    best = run_block(v, values, indices, best, b * BLOCK, self.largest);
+                } else {
+                    values.fill(best.0);
+                    indices.fill(best.1);
+                }
+            }
+            run_block(
+                last,
+                last_values,
+                last_indices,
+                best,
+                blocks.len() * BLOCK,
+                self.largest,
+            );
+        }
     }
 }
 
-/// The running extrema of `R` rows of `n` elements.
-fn run_adjacent_rows<T: Cell, const R: usize>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize, largest: bool) {
-    // Slices of one length per row, so that the loop checks no bounds.
-    let v: [&[T]; R] = std::array::from_fn(|r| &v[r * n..][..n]);
-    let mut values = values.chunks_exact_mut(n);
-    let values: [&mut [T]; R] = std::array::from_fn(|_| values.next().unwrap_or_default());
-    let mut indices = indices.chunks_exact_mut(n);
-    let indices: [&mut [i64]; R] = std::array::from_fn(|_| indices.next().unwrap_or_default());
-    let mut best: [(T, i64); R] = std::array::from_fn(|r| (v[r][0], 0));
-    for k in 0..n {
-        for r in 0..R {
-            let x = v[r][k];
-            let take = takes(x, best[r].0, largest);
-            best[r] = (
-                if take { x } else { best[r].0 },
-                if take { k as i64 } else { best[r].1 },
-            );
-            (values[r][k], indices[r][k]) = best[r];
+/// The running extrema of elements that begin at index `first` of a row, whose extremum before them is `best`. Returns the last one.
+#[inline(always)]
+fn run_block<T: Cell>(
+    v: &[T],
+    values: &mut [T],
+    indices: &mut [i64],
+    mut best: (T, i64),
+    first: usize,
+    largest: bool,
+) -> (T, i64) {
+    for (k, (&x, (value, index))) in v.iter().zip(values.iter_mut().zip(indices)).enumerate() {
+        if takes(x, best.0, largest) {
+            best = (x, (first + k) as i64);
         }
+        (*value, *index) = best;
     }
+    best
 }
 
 /// The running extrema of columns.
@@ -158,6 +200,48 @@ impl<T: Cell> WideLoop for RunningColumns<'_, T> {
                 let take = takes(x, b, self.largest);
                 *value = if take { x } else { b };
                 *index = if take { k as i64 } else { a };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows whose extrema change often, seldom or never, and NaN in some.
+    #[test]
+    fn blocks_of_rows_have_the_extrema_of_single_elements() {
+        let n = 37;
+        let rows: [&dyn Fn(usize) -> f32; 5] = [
+            &|k| k as f32,
+            &|k| -(k as f32),
+            &|k| (k * 7 % 11) as f32,
+            &|k| if k == 20 { f32::NAN } else { (k % 5) as f32 },
+            &|k| if k < 2 { f32::NAN } else { 1.0 },
+        ];
+        let v: Vec<f32> = rows.iter().flat_map(|f| (0..n).map(f)).collect();
+        for largest in [true, false] {
+            let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
+            run_wide(RunningRows {
+                v: &v,
+                values: &mut values,
+                indices: &mut indices,
+                n,
+                largest,
+            });
+            for (r, row) in v.chunks(n).enumerate() {
+                let mut best = (row[0], 0);
+                for (k, &x) in row.iter().enumerate() {
+                    if takes(x, best.0, largest) {
+                        best = (x, k as i64);
+                    }
+                    let (value, index) = (values[r * n + k], indices[r * n + k]);
+                    assert!(
+                        value.to_bits() == best.0.to_bits() && index == best.1,
+                        "row {r}, element {k}"
+                    );
+                }
             }
         }
     }

@@ -193,9 +193,7 @@ fn cumulative_rows() -> Vec<Op> {
                     false => Err(not_implemented("logcumsumexp_out_cpu", d)),
                 }
             },
-            Meaning::Fill(|c, outs, pool| {
-                scan_tensor(c, (&mut outs[0], pool), f64::NEG_INFINITY, log_add_exp, |a, _| a)
-            }),
+            Meaning::Fill(|c, outs, pool| scan_log_sums(c, &mut outs[0], pool)),
         )
         .doc("the logarithm of the cumulative sum of exponentials along a dim")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -233,6 +231,62 @@ fn log_add_exp(a: f64, x: f64) -> f64 {
     } else {
         high + (low - high).exp().ln_1p()
     }
+}
+
+/// The number of elements whose exponentials are computed independently of each other.
+const LOG_BLOCK: usize = 32;
+
+/// The largest distance of elements of a block from their maximum. The error of a logarithm grows with it.
+const LOG_SPAN: f64 = 30.0;
+
+/// The logarithms of running sums of exponentials.
+fn scan_log_sums(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool) -> OpResult<()> {
+    let t = c.leaf("self")?;
+    let lines = lines_of(c, t)?;
+    if lines.inner != 1 || t.rank() == 0 || t.numel() == 0 {
+        return scan_tensor(c, (out, pool), f64::NEG_INFINITY, log_add_exp, |a, _| a);
+    }
+    let mut wide = t.to(DType::F64);
+    let rows = units_per_part(lines.outer, 64 * lines.len, pool);
+    pool.run_parts(wide.as_mut_slice::<f64>(), rows * lines.len, |_, rows| {
+        for row in rows.chunks_exact_mut(lines.len) {
+            let mut before = f64::NEG_INFINITY;
+            for block in row.chunks_mut(LOG_BLOCK) {
+                before = scan_log_block(before, block);
+            }
+        }
+    });
+    out.fill_from(&wide.to(t.dtype()));
+    Ok(())
+}
+
+/// Replaces elements by the logarithms of running sums, of which `before` is the last. Returns the new last one. The exponentials are
+/// relative to one maximum, so that only additions depend on each other.
+fn scan_log_block(before: f64, block: &mut [f64]) -> f64 {
+    let (low, high) = block
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &x| {
+            (low.min(x), high.max(x))
+        });
+    let most = high.max(before);
+    // False for infinities.
+    let near = most - low <= LOG_SPAN;
+    if !near || block.iter().any(|x| x.is_nan()) || before.is_nan() {
+        return block.iter_mut().fold(before, |sum, x| {
+            *x = log_add_exp(sum, *x);
+            *x
+        });
+    }
+    let (first, mut sum) = (block[0], (before - most).exp());
+    for x in block.iter_mut() {
+        sum += (*x - most).exp();
+        *x = sum;
+    }
+    block.iter_mut().for_each(|x| *x = most + x.ln());
+    if before == f64::NEG_INFINITY {
+        block[0] = first;
+    }
+    block.last().copied().unwrap_or(before)
 }
 
 fn scan_dtype<T>(c: &Call<T>, operand: DType) -> DType {
@@ -300,4 +354,36 @@ fn scan_lines<N: Copy + Send + Sync>(v: &mut [N], lines: &DimLines, start: Optio
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_logarithms_are_those_of_single_elements() {
+        let inf = f64::INFINITY;
+        let rows: [&dyn Fn(usize) -> f64; 6] = [
+            &|k| (k as f64 * 0.7).sin() * 3.0,
+            &|k| k as f64 * 2.5 - 60.0,
+            &|k| -(k as f64) * 40.0,
+            &|k| if k < 3 { -inf } else { 1e-9 * k as f64 },
+            &|k| if k == 40 { inf } else { 0.5 },
+            &|k| if k == 40 { f64::NAN } else { 0.5 },
+        ];
+        for (r, f) in rows.iter().enumerate() {
+            let mut got: Vec<f64> = (0..80).map(f).collect();
+            let mut before = -inf;
+            for block in got.chunks_mut(LOG_BLOCK) {
+                before = scan_log_block(before, block);
+            }
+            let mut want = -inf;
+            for (k, &got) in got.iter().enumerate() {
+                want = log_add_exp(want, f(k));
+                let near = (got - want).abs() <= 1e-13 * (1.0 + want.abs());
+                let equal = got == want || (got.is_nan() && want.is_nan());
+                assert!(near || equal, "row {r}, element {k}: {got} {want}");
+            }
+        }
+    }
 }

@@ -14,6 +14,7 @@ pub(super) trait Real:
     + Sub<Output = Self>
     + Mul<Output = Self>
     + Div<Output = Self>
+    + 'static
 {
     /// Whether numbers have 16 bits, which do not hold every index.
     const IS_HALF: bool = false;

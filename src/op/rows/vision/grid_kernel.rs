@@ -9,8 +9,8 @@ use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut, WideLoop, gather_places, gather_weighted, run_wide};
 use crate::types::DType;
 
-/// The number of points whose places are computed at once.
-const BLOCK: usize = 256;
+/// The number of points whose places are computed at once. Few, because small calls initialise as many.
+const BLOCK: usize = 128;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interpolation {

@@ -47,7 +47,7 @@ fn copy_plane<T: Copy>(x: &[T], width: usize, lines: &[usize], columns: &[usize]
 
 /// The arithmetic of a blend.
 pub(super) trait Weight:
-    Copy + Default + PartialEq + Send + Sync + Add<Output = Self> + Mul<Output = Self>
+    Copy + Default + PartialEq + Send + Sync + Add<Output = Self> + Mul<Output = Self> + 'static
 {
     fn of(x: f64) -> Self;
 }
