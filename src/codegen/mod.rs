@@ -21,7 +21,6 @@ mod calls;
 mod convert;
 mod elements;
 mod exp;
-mod extremes;
 mod folds;
 mod forms;
 mod formulas;

@@ -204,9 +204,6 @@ impl FunctionLowering<'_> {
         if numbers {
             return vec![self.e.max_xy(&a[0], &b[0])];
         }
-        if let Some(extreme) = self.e.combine_extremes(rule, &a[0], &b[0]) {
-            return vec![extreme];
-        }
         if let Some(op) = op.as_binary() {
             return vec![self.e.binary(op, dtype, &a[0], &b[0])];
         }

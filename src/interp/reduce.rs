@@ -44,8 +44,8 @@ fn reduce_floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Sc
     let (start, f): (f64, fn(f64, f64) -> f64) = match r.combine {
         Combine::Sum => (0.0, |a, b| a + b),
         Combine::Prod => (1.0, |a, b| a * b),
-        Combine::Max => (f64::NEG_INFINITY, larger),
-        Combine::Min => (f64::INFINITY, |a, b| -larger(-a, -b)),
+        Combine::Max => (f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
+        Combine::Min => (f64::INFINITY, |a, b| if b < a || b.is_nan() { b } else { a }),
         Combine::Any => (0.0, |a, b| (a != 0.0 || b != 0.0) as u8 as f64),
         Combine::All => (1.0, |a, b| (a != 0.0 && b != 0.0) as u8 as f64),
     };
@@ -57,12 +57,6 @@ fn reduce_floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Sc
         strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], x.get(i).to_f64()));
     }
     acc.into_iter().map(Scalar::F64).collect()
-}
-
-/// The larger number, or NaN if either is. -0.0 is below 0.0, so that the order of elements does not matter.
-fn larger(a: f64, b: f64) -> f64 {
-    let replaces = b > a || b.is_nan() || (a == b && a.is_sign_negative());
-    if replaces { b } else { a }
 }
 
 /// Compensated sums of f64 (Neumaier's): torch's cascade is more accurate than sequential additions.

@@ -194,23 +194,9 @@ impl Machine<'_, '_> {
             }
             return;
         };
-        // The minimum of zeros is negative, and their maximum positive, if any of them is.
-        let (best, x) = match r.op {
-            ReduceOp::Min if is_zero(best) && is_negative_zero(x) => (x, best),
-            ReduceOp::Max if is_negative_zero(best) && is_zero(x) => (x, best),
-            _ => (best, x),
-        };
         let x = self.value_or_fault(eval::eval_binary(op, best, x), best.dtype());
         self.values[r.out[0].0 as usize] = x;
     }
-}
-
-fn is_zero(x: Scalar) -> bool {
-    x.dtype().is_float() && x.to_f64() == 0.0
-}
-
-fn is_negative_zero(x: Scalar) -> bool {
-    is_zero(x) && x.to_f64().is_sign_negative()
 }
 
 /// Whether the pair `a` replaces `b` in an arg-reduction.

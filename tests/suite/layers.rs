@@ -49,7 +49,7 @@ const LOWER: [&str; 9] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 37] = [
+const CODEGEN: [&str; 36] = [
     "widen",
     "table",
     "inline",
@@ -73,7 +73,6 @@ const CODEGEN: [&str; 37] = [
     "inst",
     "memory",
     "reduce",
-    "extremes",
     "packed",
     "prefetch",
     "inside",

@@ -159,23 +159,3 @@ fn long_sums_keep_their_digits() {
     let got = Scalar::read(F32, buffers[1].bytes(), 0).to_f64();
     assert!((got - want).abs() < 8e-7 * want, "{got} {want}");
 }
-
-/// A zero of either sign may stand at any position: the result does not depend on the order of the lanes.
-#[test]
-fn extremes_of_signed_zeros_do_not_depend_on_the_order() {
-    let mut rng = Rng::new(3);
-    for (d, op) in [F32, F64]
-        .into_iter()
-        .flat_map(|d| [ReduceOp::Max, ReduceOp::Min].map(|op| (d, op)))
-    {
-        for (n, rows) in [1, 3, 8, 17, 64, 211].into_iter().flat_map(|n| [(n, 3), (n, 6)]) {
-            let k = super::widths::reduce_rows(op, d, rows, n);
-            // Half of the rows have one zero of the other sign.
-            let mut zeros = vec![if op == ReduceOp::Max { -0.0 } else { 0.0 }; rows * n];
-            (0..rows).step_by(2).for_each(|r| zeros[r * n + rng.below(n)] *= -1.0);
-            let zeros: Vec<Scalar> = zeros.into_iter().map(|x| Scalar::from_f64(d, x)).collect();
-            super::widths::compare(&k, &[bytes(d, &zeros)]);
-            check(&k, &[bytes(d, &zeros)], 0);
-        }
-    }
-}

@@ -36,7 +36,7 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
 }
 
 /// Compares all widths. Returns the widest one that was used.
-pub(super) fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
+fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
     let (want, mut widest) = at(k, inputs, 16);
     for w in widths() {
         let (got, used) = at(k, inputs, w);
@@ -295,7 +295,7 @@ fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
 }
 
 /// A reduction of each of `rows` rows of `n` elements.
-pub(super) fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
+fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
     let mut k = KernelBuilder::new(format!("reduce_{n}"));
     let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
     k.parallel(&[rows], |k, v| {
@@ -445,7 +445,10 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
             let init = k.initial_value(op, d);
             let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
                 let v = element(k, j);
-                vec![k.cast(d, v)]
+                let v = k.cast(d, v);
+                // Of zeros of both signs, the order decides which is the result. This sum has no negative ones.
+                let zero = k.constant(Scalar::from_i64(d, 0));
+                vec![k.binary(Binary::Add, v, zero)]
             })[0];
             let out = k.output("out", d, &[rows]);
             k.store(out, Affine::from(vars[0]), r);

@@ -162,13 +162,13 @@ impl Expand {
         panels: [usize; 2],
         dst: *mut f32,
     ) {
-        let (nr, depth) = (self.kernels.nr, self.first.in_channels);
+        let (k, nr, depth) = (self.kernels, self.kernels.nr, self.first.in_channels);
         let (pixel, tiles) = (self.channel_range(panels).1, Tiles::new(pixels, self.kernels.mr));
         for p in panels[0]..panels[1] {
             let next = o.weights[0].wrapping_add((p + 1).min(self.panels - 1) * nr * depth);
+            let cols = (self.first.out_channels - p * nr).min(nr);
             for t in 0..tiles.count() {
                 let (r, end) = (tiles.start(t), tiles.start(t + 1));
-                let cols = (self.first.out_channels - p * nr).min(nr);
                 // SAFETY: the tile's pixels lie in the image and in `dst`, the panel in the weights.
                 unsafe {
                     let job = TileJob {
@@ -189,8 +189,7 @@ impl Expand {
                         clamp: self.first.activation.bounds(),
                         next: Prefetch::share(next, nr, depth, t, tiles.count()),
                     };
-                    self.kernels
-                        .tile_kernel(end - r, self.kernels.half_vectors(cols), false)(&job);
+                    k.tile_kernel(end - r, k.half_vectors(cols), false)(&job);
                 }
             }
         }

@@ -13,6 +13,8 @@ pub(super) mod recurrent;
 pub mod simplify;
 
 #[cfg(test)]
+mod fold_tests;
+#[cfg(test)]
 mod recognise_tests;
 #[cfg(test)]
 mod simplify_tests;

@@ -37,6 +37,8 @@ struct PanelGroup {
     first: usize,
     count: usize,
     cols: usize,
+    /// The half vectors that the columns fill; see [`Kernels::half_vectors`](crate::math::tile::Kernels).
+    halves: usize,
     /// The panels' first element in this block, and the strides between product indices and between panels.
     b: *const f32,
     b_k: usize,
@@ -193,14 +195,15 @@ impl F32MatMulPlan {
                 None => (k.b.add((j - k.b_first) * nr * k.kc), nr, nr * k.kc),
             }
         };
+        let cols = match pair {
+            true => nr + self.panel_width(j + 1),
+            false => self.panel_width(j),
+        };
         PanelGroup {
             first: j,
             count: 1 + pair as usize,
-            cols: if pair {
-                nr + self.panel_width(j + 1)
-            } else {
-                self.panel_width(j)
-            },
+            cols,
+            halves: if pair { 8 } else { self.kernels.half_vectors(cols) },
             b,
             b_k,
             b_panel,
@@ -243,13 +246,10 @@ impl F32MatMulPlan {
         [first, end]: [usize; 2],
     ) {
         let (d, col) = (&self.desc, p.first * self.kernels.nr);
-        let halves = if p.count == 1 {
-            self.kernels.half_vectors(p.cols)
-        } else {
-            8
-        };
-        let clamps = end >= d.k && self.start != Start::After;
-        let clamp = if clamps { d.activation.bounds() } else { None };
+        let clamp = d
+            .activation
+            .bounds()
+            .filter(|_| end >= d.k && self.start != Start::After);
         for t in t0..t1 {
             let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
             // SAFETY: guaranteed by the caller.
@@ -274,7 +274,7 @@ impl F32MatMulPlan {
                 next: self.prefetch(k, p, [first, end], [t - t0, t1 - t0]),
             };
             // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
-            unsafe { self.kernels.tile_kernel(rows, halves, a_row == 1)(&job) };
+            unsafe { self.kernels.tile_kernel(rows, p.halves, a_row == 1)(&job) };
         }
     }
 

@@ -90,9 +90,15 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
     let dtype = x.dtype();
     let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
     let wide = b.to_dtype(x, dtype.compute_dtype())?;
-    let g = Dim::Const(groups);
-    let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;
-    let mut out = standardise(b, &grouped, &[2], c.f64("eps")?)?;
+    // One group needs no other shape, which would prevent channels-last layout.
+    let mut out = if groups == 1 && x.shape()? == shape {
+        let dims: Vec<_> = (1..shape.len()).collect();
+        standardise(b, &wide, &dims, c.f64("eps")?)?
+    } else {
+        let g = Dim::Const(groups);
+        let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;
+        standardise(b, &grouped, &[2], c.f64("eps")?)?
+    };
     let y = b.reshape(&out.out, shape)?;
     let mut per_channel = vec![Dim::Const(1); shape.len()];
     per_channel[1] = channels.clone();

@@ -1,0 +1,62 @@
+//! Which constants are folded.
+
+use super::fold;
+use crate::graph::{Attribute, AttributeKind, GraphModule};
+use crate::infer::{InferOptions, infer};
+use crate::pass::{PassContext, PassOptions};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::DType;
+
+/// The targets of a graph's calls after folding, if the weight `w` has 600 x 600 elements, more than the limit.
+fn folded(body: &str) -> Vec<String> {
+    let text = format!(
+        "param w : f32[600, 600]\n\ngraph g {{\n    %x : f32[2, 600] = placeholder x\n    %w = get_attr w\n{body}}}\n"
+    );
+    let (file, d) = crate::syntax::parse_text(crate::source::FileId(0), &text);
+    assert!(!d.has_errors(), "{d:?}");
+    let (mut m, d) = crate::graph::build(&file, "g");
+    assert!(!d.has_errors(), "{d:?}");
+    let value = Tensor::from_fn(DType::F32, &[600, 600], |i| Scalar::F32((i % 7) as f32 + 1.0));
+    let w = Attribute {
+        kind: AttributeKind::Parameter,
+        ty: None,
+        value: Some(value),
+        span: None,
+    };
+    m.attributes.insert("w".into(), w);
+    let d = infer(&mut m, &InferOptions::default());
+    assert!(d.is_empty(), "{d:?}");
+    let options = PassOptions::default();
+    let mut cx = PassContext {
+        options: &options,
+        remarks: vec![],
+    };
+    fold::run(&mut m, &mut cx).unwrap();
+    calls(&m)
+}
+
+fn calls(m: &GraphModule) -> Vec<String> {
+    let g = m.entry().unwrap();
+    let calls = g.iter().filter(|&n| g[n].op().is_call());
+    calls.map(|n| g[n].target().to_string()).collect()
+}
+
+#[test]
+fn a_large_constant_is_replaced_by_what_is_computed_from_it() {
+    let scaled = "    %s = call_function mul(%w, 2.0)\n    %y = call_function mm(%x, %s)\n    output %y\n";
+    assert_eq!(folded(scaled), ["mm"]);
+    // The view stays a view of a constant that is otherwise unused.
+    let viewed = "    %v = call_function reshape(%w, [600, 30, 20])\n    %s = call_function relu(%v)\n    \
+        %r = call_function reshape(%s, [600, 600])\n    %y = call_function mm(%x, %r)\n    output %y\n";
+    assert!(!folded(viewed).contains(&"relu".to_string()));
+}
+
+#[test]
+fn a_large_constant_that_is_still_used_is_not_copied() {
+    let twice = "    %s = call_function mul(%w, 2.0)\n    %y = call_function mm(%x, %s)\n    %z = call_function mm(%y, %w)\n    output %z\n";
+    assert_eq!(folded(twice), ["mul", "mm", "mm"]);
+    let rearranged = "    %t = call_function t(%w)\n    %y = call_function mm(%x, %t)\n    output %y\n";
+    assert_eq!(folded(rearranged), ["t", "mm"]);
+    let larger = "    %s = call_function to(%w, f64)\n    output %s\n";
+    assert_eq!(folded(larger).len(), 1);
+}
