@@ -91,7 +91,7 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
     let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
     let wide = b.to_dtype(x, dtype.compute_dtype())?;
     // One group needs no other shape, which would prevent channels-last layout.
-    let mut out = if groups == 1 && x.shape()? == shape {
+    let mut out = if groups == 1 && shape.len() > 2 && x.shape()? == shape {
         let dims: Vec<_> = (1..shape.len()).collect();
         standardise(b, &wide, &dims, c.f64("eps")?)?
     } else {
