@@ -230,7 +230,7 @@ fn exact_results_of_bf16() {
         let (a, b) = (k.load(x, i), k.load(y, i));
         let (a, b) = (k.cast(F32, a), k.cast(F32, b));
         let limit = k.constant(Scalar::F32(1.0078125));
-        let fine = k.constant(Scalar::F32(1.00390625));
+        let fine = k.constant(Scalar::F32(1.0 + 1.0 / 256.0));
         let less = k.compare(Compare::Lt, a, b);
         let results = [
             k.unary(Unary::Neg, a),
