@@ -138,10 +138,15 @@ fn replaces_constant(module: &GraphModule, graph: &Graph, n: NodeId, op: &Op, ty
 fn only_used_constant(graph: &Graph, n: NodeId) -> Option<NodeId> {
     let node = &graph[n];
     match node.op() {
-        _ if node.users().len() != 1 => None,
+        _ if node.users().filter(|&u| reads_elements(graph, u, n)).count() != 1 => None,
         Opcode::GetAttr => Some(n),
         _ => only_used_constant(graph, viewed_operand(graph, n)?),
     }
+}
+
+/// Whether a user of `n` reads its elements. `reshape_as` and the like take only the shape from their second operand.
+fn reads_elements(graph: &Graph, user: NodeId, n: NodeId) -> bool {
+    viewed_operand(graph, user).is_none_or(|viewed| viewed == n)
 }
 
 /// The operand of a view.
