@@ -49,6 +49,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod vector;
+mod vector_loops;
 #[cfg_attr(
     not(all(target_arch = "x86_64", unix)),
     allow(dead_code, reason = "only x86-64 widens")

@@ -8,13 +8,13 @@
 use super::lanes::{Emitter, Lanes, MEM, RegisterClass};
 use super::reduce::ReduceRule;
 use super::state::FunctionLowering;
-use crate::kernel::{Buf, Index, Inst, Kernel, Loop, ReduceOp, Stmt, Value, Var};
-use crate::scalar::{Binary, ScalarOp, Unary};
+use super::vector_loops::{VectorLoops, VisitLanes, int_unary};
+use crate::kernel::{Buf, Index, Inst, Kernel, Loop, ReduceOp, Value, Var};
+use crate::scalar::{Binary, ScalarOp};
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16X8, I32, I32X4, I64};
 use cranelift_codegen::ir::{self, InstBuilder};
-use std::collections::HashSet;
 
 /// How a kernel is lowered with packed lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,43 +28,68 @@ pub(super) struct Packing {
 /// The packing of `k` for vectors of at most `most` bytes, if it can be packed and its loops are long enough.
 pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<Packing> {
     let mut s = PackingSurvey {
-        k,
-        lane: None,
-        varying: HashSet::new(),
+        loops: VectorLoops::new(k),
         size: None,
         packable: true,
         widest: most,
-        extents: vec![],
     };
-    s.visit_body(&k.body);
+    s.walk(&k.body);
     let lane = s.size.filter(|_| s.packable)?;
-    // Iterations that do not fill a vector run one by one.
-    let steps = |lanes: usize| s.extents.iter().map(|e| e / lanes + e % lanes).sum::<usize>();
-    let widths = [64, 32, 16].into_iter().filter(|&w| w <= s.widest);
-    let width = widths.min_by_key(|&w| steps(w / lane))?;
+    let fewest = |most: usize, lane: usize| {
+        let widths = [64, 32, 16].into_iter().filter(move |&w| w <= most);
+        widths.min_by_key(|&w| s.loops.steps(w / lane))
+    };
+    let width = fewest(s.widest, lane)?;
     // Reversed loads have 16 bytes without packing, too.
-    let most = if s.widest == 16 { 16 } else { most };
-    let unpacked = [64, 32, 16]
-        .into_iter()
-        .filter(|&w| w <= most)
-        .map(|w| steps(w / 4))
-        .min()?;
-    (steps(width / lane) <= unpacked).then_some(Packing { lane, width })
+    let unpacked = fewest(if s.widest == 16 { 16 } else { most }, 4)?;
+    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(Packing { lane, width })
 }
 
 /// What is known of a kernel's vector loops.
 struct PackingSurvey<'a> {
-    k: &'a Kernel,
-    /// The variable of the current vector loop.
-    lane: Option<Var>,
-    varying: HashSet<Value>,
+    loops: VectorLoops<'a>,
     /// The size of the elements that vary.
     size: Option<usize>,
     packable: bool,
     /// The widest vectors that have all operations.
     widest: usize,
-    /// The extents of the vector loops.
-    extents: Vec<usize>,
+}
+
+impl<'a> VisitLanes<'a> for PackingSurvey<'a> {
+    fn loops(&mut self) -> &mut VectorLoops<'a> {
+        &mut self.loops
+    }
+
+    fn visit_loop(&mut self, l: &Loop) {
+        for r in &l.reduces {
+            let d = self.loops.k.dtype(r.init[0]);
+            self.note_size(d);
+            self.require(d == DType::B8 || (d.is_int() && !matches!(r.op, ReduceOp::Add | ReduceOp::Mul)));
+            self.require(r.op.as_binary().is_some());
+            self.widest = self.widest.min(32);
+        }
+        l.carries.iter().for_each(|c| self.note_size(self.loops.k.dtype(c.phi)));
+    }
+
+    fn visit_store(&mut self, b: Buf, i: &Index, stride: i64) {
+        let fixed = self.loops.is_fixed(i);
+        if stride != 0 || !fixed {
+            self.note_size(self.loops.k.buffer(b).dtype);
+            self.require(stride == 1 && fixed);
+        }
+    }
+
+    fn visit_varying(&mut self, v: Value, i: &Inst, lane: Var) {
+        self.note_size(self.loops.k.dtype(v));
+        match i {
+            Inst::Load(b, index, _) => self.visit_load(*b, index, lane),
+            Inst::Op(op) => {
+                self.widest = self.widest.min(32);
+                self.require(self.is_packable(op));
+            }
+            Inst::Index(_) | Inst::Bounded(..) => self.require(false),
+        }
+    }
 }
 
 impl PackingSurvey<'_> {
@@ -78,84 +103,11 @@ impl PackingSurvey<'_> {
         self.require(size == d.size() && size < 4);
     }
 
-    fn visit_body(&mut self, body: &[Stmt]) {
-        for s in body {
-            match s {
-                Stmt::Let(v, i) => self.visit_inst(*v, i),
-                Stmt::Store(b, i, _) => self.visit_store(*b, i),
-                Stmt::Loop(l) => self.visit_loop(l),
-            }
-        }
-    }
-
-    fn visit_loop(&mut self, l: &Loop) {
-        let outer = self.lane;
-        if outer.is_none() && l.vector {
-            self.lane = Some(l.vars[0]);
-            self.extents.push(self.k.extent(l.vars[0]));
-        }
-        if self.lane.is_some() {
-            for r in &l.reduces {
-                let d = self.k.dtype(r.init[0]);
-                self.note_size(d);
-                self.require(d == DType::B8 || (d.is_int() && !matches!(r.op, ReduceOp::Add | ReduceOp::Mul)));
-                self.require(r.op.as_binary().is_some());
-                self.widest = self.widest.min(32);
-            }
-            l.carries.iter().for_each(|c| self.note_size(self.k.dtype(c.phi)));
-        }
-        if outer.is_some() {
-            // Within a group, every loop-carried value and reduction result has one lane per iteration.
-            self.varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
-            self.varying
-                .extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
-        }
-        self.visit_body(&l.body);
-        self.lane = outer;
-    }
-
-    fn is_fixed(&self, i: &Index) -> bool {
-        i.dynamic.iter().all(|d| !self.varying.contains(&d.0))
-    }
-
-    fn visit_store(&mut self, b: Buf, i: &Index) {
-        let Some(lane) = self.lane else { return };
-        let stride = i.affine.stride(lane);
-        if stride != 0 || !self.is_fixed(i) {
-            self.note_size(self.k.buffer(b).dtype);
-            self.require(stride == 1 && self.is_fixed(i));
-        }
-    }
-
-    fn visit_inst(&mut self, v: Value, i: &Inst) {
-        let Some(lane) = self.lane else { return };
-        let mut any = false;
-        i.visit_operands(&mut |x| any |= self.varying.contains(&x));
-        match i {
-            Inst::Load(_, index, _) => any |= index.affine.stride(lane) != 0,
-            Inst::Index(a) => any |= a.stride(lane) != 0,
-            _ => {}
-        }
-        if !any {
-            return;
-        }
-        self.varying.insert(v);
-        self.note_size(self.k.dtype(v));
-        match i {
-            Inst::Load(b, index, _) => self.visit_load(*b, index, lane),
-            Inst::Op(op) => {
-                self.widest = self.widest.min(32);
-                self.require(self.is_packable(op));
-            }
-            Inst::Index(_) | Inst::Bounded(..) => self.require(false),
-        }
-    }
-
     fn visit_load(&mut self, b: Buf, index: &Index, lane: Var) {
-        self.require(self.is_fixed(index));
+        self.require(self.loops.is_fixed(index));
         match index.affine.stride(lane) {
             // Conditions are compared with zero as they are loaded.
-            1 if self.k.buffer(b).dtype == DType::B8 => self.widest = self.widest.min(32),
+            1 if self.loops.k.buffer(b).dtype == DType::B8 => self.widest = self.widest.min(32),
             1 => {}
             // The order of bytes is reversed within 16 of them.
             -1 => self.widest = self.widest.min(16),
@@ -165,11 +117,11 @@ impl PackingSurvey<'_> {
 
     /// Whether packed lanes have an operation.
     fn is_packable(&self, op: &ScalarOp<Value>) -> bool {
-        let d = |v: Value| self.k.dtype(v);
+        let d = |v: Value| self.loops.k.dtype(v);
         let bytes = self.size == Some(1);
         match op {
             ScalarOp::Const(_) => true,
-            ScalarOp::Unary(op, x) => d(*x) == DType::B8 || (d(*x).is_int() && packable_unary(*op)),
+            ScalarOp::Unary(op, x) => d(*x) == DType::B8 || (d(*x).is_int() && int_unary(*op)),
             ScalarOp::Binary(op, x, _) if d(*x) == DType::B8 => packable_binary(*op) || *op == Binary::Mul,
             ScalarOp::Binary(Binary::Mul, x, _) => d(*x).is_int(),
             ScalarOp::Binary(op, x, _) => d(*x).is_int() && packable_binary(*op),
@@ -179,14 +131,6 @@ impl PackingSurvey<'_> {
             ScalarOp::Fma(..) => false,
         }
     }
-}
-
-fn packable_unary(op: Unary) -> bool {
-    use Unary::*;
-    matches!(
-        op,
-        Neg | Abs | BitNot | Sign | SignBit | Floor | Ceil | Round | Trunc | IsNan | IsInf
-    )
 }
 
 fn packable_binary(op: Binary) -> bool {

@@ -3,7 +3,8 @@
 
 use super::inline::{is_inline_binary, is_inline_unary};
 use super::integers::divides_or_shifts;
-use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
+use super::vector_loops::{VectorLoops, VisitLanes, int_unary};
+use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Value, Var};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::target::Target;
 use crate::types::DType;
@@ -21,32 +22,31 @@ pub(super) fn widest_vectors(target: Target) -> usize {
 /// The vector width for `k`, at most `most`, and the reason if it is less.
 pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     let mut s = WidthSurvey {
-        k,
-        lane: None,
-        varying: HashSet::new(),
+        loops: VectorLoops::new(k),
         blocked: None,
-        extents: vec![],
         constants: HashSet::new(),
         needs_64: None,
     };
-    s.visit_body(&k.body);
+    s.walk(&k.body);
     let none = || "the kernel has no vector loop".to_string();
     if most <= 16 {
         return (16, Some("the target has no wider vectors".into()));
     }
-    if let Some(reason) = s.blocked.or_else(|| s.extents.is_empty().then(none)) {
+    if let Some(reason) = s.blocked.or_else(|| s.loops.extents().is_empty().then(none)) {
         return (16, Some(reason));
     }
-    // Iterations that do not fill a vector run one by one.
-    let steps = |w: usize| {
-        let lanes = w / 4;
-        s.extents.iter().map(|e| e / lanes + e % lanes).sum::<usize>()
-    };
     let widths = [64, 32, 16]
         .into_iter()
         .filter(|&w| w <= most && !(s.needs_64.is_some() && w == 32));
-    let width = widths.min_by_key(|&w| steps(w)).unwrap_or(16);
-    let extents = || s.extents.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let width = widths.min_by_key(|&w| s.loops.steps(w / 4)).unwrap_or(16);
+    let extents = || {
+        s.loops
+            .extents()
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let reason = match width {
         w if w == most => None,
         16 if s.needs_64.is_some() && most == 32 => s.needs_64.map(|missing| format!("AVX2 cannot {missing}")),
@@ -59,14 +59,9 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
 }
 
 struct WidthSurvey<'a> {
-    k: &'a Kernel,
-    /// The variable of the current vector loop.
-    lane: Option<Var>,
-    varying: HashSet<Value>,
+    loops: VectorLoops<'a>,
     /// The first reason found why the kernel cannot be widened.
     blocked: Option<String>,
-    /// The extents of the vector loops.
-    extents: Vec<usize>,
     /// The constants.
     constants: HashSet<Value>,
     /// An operation for which AVX2 has no instruction.
@@ -86,6 +81,55 @@ fn is_narrow(d: DType) -> bool {
     )
 }
 
+impl<'a> VisitLanes<'a> for WidthSurvey<'a> {
+    fn loops(&mut self) -> &mut VectorLoops<'a> {
+        &mut self.loops
+    }
+
+    fn visit_constant(&mut self, v: Value) {
+        self.constants.insert(v);
+    }
+
+    fn visit_loop(&mut self, l: &Loop) {
+        let k = self.loops.k;
+        for r in &l.reduces {
+            let known = matches!(
+                r.op.as_binary(),
+                Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
+            );
+            let d = k.dtype(r.init[0]);
+            let lanes = is_full_width(d) || (d.is_int() && is_narrow(d));
+            self.require_wide(known && lanes, || {
+                format!("a reduction ({:?}) of {d} cannot be widened", r.op)
+            });
+        }
+        let carried = |v: Value| is_full_width(k.dtype(v)) || k.dtype(v) == DType::B8;
+        let wide = l.carries.iter().all(|c| carried(c.phi));
+        self.require_wide(wide, || "a loop-carried value cannot be widened".into());
+    }
+
+    fn visit_store(&mut self, b: Buf, i: &Index, stride: i64) {
+        let fixed = self.loops.is_fixed(i);
+        let varies = stride != 0 || !fixed;
+        let buffer = self.loops.k.buffer(b);
+        let d = buffer.dtype;
+        if varies && is_narrow(d) {
+            self.needs_64 = Some("store the low part of each lane");
+        }
+        let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
+        self.require_wide(wide, || format!("the store to `{}` is not contiguous", buffer.name));
+    }
+
+    fn visit_varying(&mut self, v: Value, i: &Inst, lane: Var) {
+        self.needs_64 = self.needs_64.or_else(|| self.avx512_only(i));
+        let wide = self.is_lane_wise(i, lane);
+        let k = self.loops.k;
+        self.require_wide(wide, || {
+            format!("{} cannot be widened", describe_inst(k, i, k.dtype(v)))
+        });
+    }
+}
+
 impl WidthSurvey<'_> {
     /// Records why the kernel cannot be widened, unless `wide`.
     fn require_wide(&mut self, wide: bool, reason: impl FnOnce() -> String) {
@@ -94,88 +138,11 @@ impl WidthSurvey<'_> {
         }
     }
 
-    fn visit_body(&mut self, body: &[Stmt]) {
-        for s in body {
-            match s {
-                Stmt::Let(v, i) => self.visit_inst(*v, i),
-                Stmt::Store(b, i, _) => self.visit_store(*b, i),
-                Stmt::Loop(l) => self.visit_loop(l),
-            }
-        }
-    }
-
-    fn visit_store(&mut self, b: Buf, i: &Index) {
-        let Some(lane) = self.lane else { return };
-        let stride = i.affine.stride(lane);
-        let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
-        let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
-        let d = self.k.buffer(b).dtype;
-        if varies && is_narrow(d) {
-            self.needs_64 = Some("store the low part of each lane");
-        }
-        let wide = !varies || (stride == 1 && fixed && (is_full_width(d) || is_narrow(d)));
-        let name = &self.k.buffer(b).name;
-        self.require_wide(wide, || format!("the store to `{name}` is not contiguous"));
-    }
-
-    fn visit_loop(&mut self, l: &Loop) {
-        let outer = self.lane;
-        if outer.is_none() && l.vector {
-            self.lane = Some(l.vars[0]);
-            self.extents.push(self.k.extent(l.vars[0]));
-        }
-        if self.lane.is_some() {
-            for r in &l.reduces {
-                let known = matches!(
-                    r.op.as_binary(),
-                    Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
-                );
-                let d = self.k.dtype(r.init[0]);
-                let lanes = is_full_width(d) || (d.is_int() && is_narrow(d));
-                self.require_wide(known && lanes, || {
-                    format!("a reduction ({:?}) of {d} cannot be widened", r.op)
-                });
-            }
-            let carried = |v: Value| is_full_width(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
-            let wide = l.carries.iter().all(|c| carried(c.phi));
-            self.require_wide(wide, || "a loop-carried value cannot be widened".into());
-        }
-        if outer.is_some() {
-            // Within a group, every loop-carried value and reduction result has one lane per iteration.
-            self.varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
-            self.varying
-                .extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
-        }
-        self.visit_body(&l.body);
-        self.lane = outer;
-    }
-
-    fn visit_inst(&mut self, v: Value, i: &Inst) {
-        if let Inst::Op(ScalarOp::Const(_)) = i {
-            self.constants.insert(v);
-        }
-        let Some(lane) = self.lane else { return };
-        let mut any = false;
-        i.visit_operands(&mut |x| any |= self.varying.contains(&x));
-        match i {
-            Inst::Load(_, index, _) => any |= index.affine.stride(lane) != 0,
-            Inst::Index(a) => any |= a.stride(lane) != 0,
-            _ => {}
-        }
-        if any {
-            self.varying.insert(v);
-            self.needs_64 = self.needs_64.or_else(|| self.avx512_only(i));
-            let wide = self.is_lane_wise(i, lane);
-            let d = self.k.dtype(v);
-            self.require_wide(wide, || format!("{} cannot be widened", describe_inst(self.k, i, d)));
-        }
-    }
-
     /// What AVX2 cannot do of an instruction.
     fn avx512_only(&self, i: &Inst) -> Option<&'static str> {
-        let long = |v: Value| self.k.dtype(v) == DType::I64;
+        let long = |v: Value| self.loops.k.dtype(v) == DType::I64;
         match i {
-            Inst::Op(ScalarOp::Binary(Binary::Shl | Binary::Shr, x, n)) if self.k.dtype(*x).is_int() => {
+            Inst::Op(ScalarOp::Binary(Binary::Shl | Binary::Shr, x, n)) if self.loops.k.dtype(*x).is_int() => {
                 (!self.constants.contains(n)).then_some("shift by counts that vary")
             }
             Inst::Op(ScalarOp::Binary(op, x, _)) if long(*x) && divides_or_shifts(*op) => {
@@ -183,7 +150,7 @@ impl WidthSurvey<'_> {
             }
             Inst::Op(ScalarOp::Cast(to, x)) => {
                 let float = |d: DType| d.is_float();
-                let d = self.k.dtype(*x);
+                let d = self.loops.k.dtype(*x);
                 let between = (d == DType::I64 && float(*to)) || (float(d) && *to == DType::I64);
                 between.then_some("convert between 64-bit integers and floats")
             }
@@ -193,13 +160,13 @@ impl WidthSurvey<'_> {
 
     fn is_lane_wise(&self, i: &Inst, lane: Var) -> bool {
         use DType::{B8, F32, F64, I8, I16, I32, I64, U8};
-        let d = |v: Value| self.k.dtype(v);
+        let d = |v: Value| self.loops.k.dtype(v);
         match i {
             Inst::Op(ScalarOp::Const(_)) | Inst::Index(_) => true,
             Inst::Bounded(..) => false,
             Inst::Load(b, index, _) => {
-                let fixed = index.dynamic.iter().all(|x| !self.varying.contains(&x.0));
-                let d = self.k.buffer(*b).dtype;
+                let fixed = self.loops.is_fixed(index);
+                let d = self.loops.k.buffer(*b).dtype;
                 fixed && index.affine.stride(lane) == 1 && (is_full_width(d) || is_narrow(d))
             }
             Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
@@ -255,15 +222,6 @@ fn simple_unary(op: Unary) -> bool {
     matches!(
         op,
         Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
-    )
-}
-
-/// Operations on integers.
-fn int_unary(op: Unary) -> bool {
-    use Unary::*;
-    matches!(
-        op,
-        Neg | Abs | BitNot | Sign | SignBit | Floor | Ceil | Round | Trunc | IsNan | IsInf
     )
 }
 

@@ -49,12 +49,13 @@ const LOWER: [&str; 9] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 36] = [
+const CODEGEN: [&str; 37] = [
     "widen",
     "table",
     "inline",
     "analysis",
     "lanes",
+    "vector_loops",
     "natives",
     "calls",
     "forms",

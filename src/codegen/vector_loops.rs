@@ -1,0 +1,128 @@
+//! A walk over the vector loops of a kernel, which notes what varies from lane to lane.
+
+use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
+use crate::scalar::{ScalarOp, Unary};
+use std::collections::HashSet;
+
+/// What is known of the vector loops seen so far.
+pub(super) struct VectorLoops<'a> {
+    pub k: &'a Kernel,
+    /// The variable of the current vector loop.
+    lane: Option<Var>,
+    varying: HashSet<Value>,
+    extents: Vec<usize>,
+}
+
+impl<'a> VectorLoops<'a> {
+    pub(super) fn new(k: &'a Kernel) -> VectorLoops<'a> {
+        VectorLoops {
+            k,
+            lane: None,
+            varying: HashSet::new(),
+            extents: vec![],
+        }
+    }
+
+    /// The extents of the vector loops.
+    pub(super) fn extents(&self) -> &[usize] {
+        &self.extents
+    }
+
+    /// The number of steps of all loops with this many lanes. Iterations that do not fill a vector run one by one.
+    pub(super) fn steps(&self, lanes: usize) -> usize {
+        self.extents.iter().map(|e| e / lanes + e % lanes).sum()
+    }
+
+    /// Whether the values that an index depends on are the same in all lanes.
+    pub(super) fn is_fixed(&self, i: &Index) -> bool {
+        i.dynamic.iter().all(|d| !self.varying.contains(&d.0))
+    }
+
+    fn varies(&self, i: &Inst, lane: Var) -> bool {
+        let mut any = match i {
+            Inst::Load(_, index, _) => index.affine.stride(lane) != 0,
+            Inst::Index(a) => a.stride(lane) != 0,
+            _ => false,
+        };
+        i.visit_operands(&mut |x| any |= self.varying.contains(&x));
+        any
+    }
+}
+
+/// What a survey of vector loops looks at.
+pub(super) trait VisitLanes<'a>: Sized {
+    /// The state of the walk.
+    fn loops(&mut self) -> &mut VectorLoops<'a>;
+
+    /// A constant, anywhere in the kernel.
+    fn visit_constant(&mut self, _: Value) {}
+
+    /// The reductions and carried values of a vector loop or of a loop inside one.
+    fn visit_loop(&mut self, l: &Loop);
+
+    /// A store in a vector loop. `stride` is that of its address from lane to lane.
+    fn visit_store(&mut self, b: Buf, i: &Index, stride: i64);
+
+    /// An instruction in a vector loop whose value varies.
+    fn visit_varying(&mut self, v: Value, i: &Inst, lane: Var);
+
+    /// Visits all statements.
+    fn walk(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => self.walk_inst(*v, i),
+                Stmt::Store(b, i, _) => {
+                    if let Some(lane) = self.loops().lane {
+                        self.visit_store(*b, i, i.affine.stride(lane));
+                    }
+                }
+                Stmt::Loop(l) => self.walk_loop(l),
+            }
+        }
+    }
+
+    /// Visits an instruction.
+    fn walk_inst(&mut self, v: Value, i: &Inst) {
+        if let Inst::Op(ScalarOp::Const(_)) = i {
+            self.visit_constant(v);
+        }
+        let loops = self.loops();
+        if let Some(lane) = loops.lane
+            && loops.varies(i, lane)
+        {
+            loops.varying.insert(v);
+            self.visit_varying(v, i, lane);
+        }
+    }
+
+    /// Visits a loop and its body.
+    fn walk_loop(&mut self, l: &Loop) {
+        let loops = self.loops();
+        let outer = loops.lane;
+        if outer.is_none() && l.vector {
+            loops.lane = Some(l.vars[0]);
+            loops.extents.push(loops.k.extent(l.vars[0]));
+        }
+        if loops.lane.is_some() {
+            self.visit_loop(l);
+        }
+        let loops = self.loops();
+        if outer.is_some() {
+            // Within a group, every loop-carried value and reduction result has one lane per iteration.
+            let carried = l.carries.iter().flat_map(|c| [c.phi, c.out]);
+            let reduced = l.reduces.iter().flat_map(|r| r.out.iter().copied());
+            loops.varying.extend(carried.chain(reduced));
+        }
+        self.walk(&l.body);
+        self.loops().lane = outer;
+    }
+}
+
+/// Whether lanes of integers have an operation.
+pub(super) fn int_unary(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Neg | Abs | BitNot | Sign | SignBit | Floor | Ceil | Round | Trunc | IsNan | IsInf
+    )
+}
