@@ -5,28 +5,29 @@
 //! machine lacks the instructions, undefined. For this reason, and because pointers must be valid, the methods are
 //! unsafe.
 
-/// Loads the cache line that contains a byte into the caches, if the address is valid.
+/// Loads the cache line that contains a byte into all caches, if the address is valid.
 #[inline(always)]
 pub(super) fn prefetch(p: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch does not fault.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
-    }
+    hint_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;
 }
 
 /// Loads the cache line that contains a byte into the L2 cache, if the address is valid.
 #[inline(always)]
-pub(super) fn prefetch_far(p: *const u8) {
+pub(super) fn prefetch_to_l2(p: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch does not fault.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
-    }
+    hint_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn hint_prefetch<const HINT: i32>(p: *const u8) {
+    // SAFETY: SSE is part of x86-64, and a prefetch does not fault.
+    unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(p.cast()) };
 }
 
 /// A vector type and its operations.

@@ -1,6 +1,6 @@
 //! What tiles prefetch while they multiply.
 
-use crate::math::simd::prefetch_far;
+use crate::math::simd::prefetch_to_l2;
 
 /// What a tile prefetches of the panel that is multiplied next. The first tile of a panel would wait for memory: each
 /// page of a panel takes less time than the processor's own prefetcher needs to follow.
@@ -24,7 +24,7 @@ impl Prefetch {
     /// Prefetches the elements of one product index.
     #[inline(always)]
     pub(super) fn issue(&mut self) {
-        prefetch_far(self.from.cast());
+        prefetch_to_l2(self.from.cast());
         self.from = self.from.wrapping_add(self.step);
     }
 

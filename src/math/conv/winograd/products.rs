@@ -4,6 +4,7 @@ use super::transform::{self, Fresh};
 use super::{TileLines, Winograd};
 use crate::math::conv::ConvOperands;
 use crate::math::scratch;
+use crate::math::simd::prefetch_to_l2;
 use crate::math::tile::{Init, ONE_SEGMENT, Prefetch, TileJob, Tiles, block_size};
 
 /// The number of weight elements that are transformed at a time: a quarter of a 1 MB L2 cache.
@@ -142,12 +143,7 @@ impl Winograd {
 
 /// Prefetches `n` elements into the L2 cache.
 fn prefetch_elements(p: *const f32, n: usize) {
-    #[cfg(target_arch = "x86_64")]
     for i in (0..n).step_by(16) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: SSE is part of x86-64; a prefetch may have any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(i).cast()) };
+        prefetch_to_l2(p.wrapping_add(i).cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (p, n);
 }
