@@ -20,16 +20,10 @@ pub(super) fn move_scales(tir: &mut Tir) -> OpResult<()> {
     if thread_target().pair_unit() == PairUnit::Widening {
         return Ok(());
     }
-    let count = tir.values.len();
-    for v in (0..count as u32).map(ValueId) {
-        if let Some(product) = QuantizedProduct::find(tir, v) {
-            product.replace(tir, v)?;
-        }
-    }
-    if tir.values.len() > count {
-        tir.sort_values();
-    }
-    Ok(())
+    tir.redefine_values(|tir, v| match QuantizedProduct::find(tir, v) {
+        Some(product) => product.replace(tir, v),
+        None => Ok(()),
+    })
 }
 
 /// A scale of an operand: one number.

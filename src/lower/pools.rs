@@ -10,23 +10,17 @@ use crate::scalar::{Binary, ScalarExpr};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType};
 
-/// The most elements of a window. A larger one is read faster as a running reduction.
+/// The most elements of a window. Depthwise kernels are made for small ones.
 const LARGEST: usize = 64;
 /// The fewest channels: half of a vector.
 const CHANNELS: usize = 8;
 
 /// Redefines means over windows as quotients of convolutions.
 pub(super) fn convolve_means(tir: &mut Tir) -> OpResult<()> {
-    let count = tir.values.len();
-    for v in (0..count as u32).map(ValueId) {
-        if let Some(mean) = WindowMean::find(tir, v) {
-            mean.replace(tir, v)?;
-        }
-    }
-    if tir.values.len() > count {
-        tir.sort_values();
-    }
-    Ok(())
+    tir.redefine_values(|tir, v| match WindowMean::find(tir, v) {
+        Some(mean) => mean.replace(tir, v),
+        None => Ok(()),
+    })
 }
 
 /// A mean over windows of a value `[N, …, C]`.
@@ -141,7 +135,7 @@ fn counts(w: &SpatialWindow, input: &[usize], out: &[usize], s: usize) -> Vec<us
     (0..out[w.first + s]).map(count).collect()
 }
 
-/// The products of the counts of all spatial dims, `[1, …, 1]`.
+/// The products of the counts of all spatial dims: `[1, …, 1]`, with the spatial sizes in the middle.
 fn count_table(counts: &[Vec<usize>]) -> Tensor {
     let shape: Vec<usize> = counts.iter().map(Vec::len).collect();
     let shape = [&[1], &shape[..], &[1]].concat();

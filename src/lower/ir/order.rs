@@ -1,10 +1,26 @@
 //! Restores the order of values after a step that appended some.
 
 use super::{Tir, ValueId};
+use crate::op::OpResult;
 
 impl Tir {
-    /// Moves values before their users. Steps append the operands of values that they redefine.
-    pub(in crate::lower) fn sort_values(&mut self) {
+    /// Calls `change` for each value. It may redefine the value, and append the operands of its new definition.
+    pub(in crate::lower) fn redefine_values(
+        &mut self,
+        mut change: impl FnMut(&mut Tir, ValueId) -> OpResult<()>,
+    ) -> OpResult<()> {
+        let count = self.values.len();
+        for v in (0..count as u32).map(ValueId) {
+            change(self, v)?;
+        }
+        if self.values.len() > count {
+            self.sort_values();
+        }
+        Ok(())
+    }
+
+    /// Moves values before their users.
+    fn sort_values(&mut self) {
         let order = self.operands_first();
         let mut ids = vec![ValueId(0); order.len()];
         for (new, &old) in order.iter().enumerate() {
