@@ -24,7 +24,7 @@ pub(super) fn check_memory(program: &Program, scratch: usize) -> Result<(), RunE
         if let BufferPlace::Output(n) = b.place
             && let Some(result) = results.get_mut(n)
         {
-            *result = b.byte_count();
+            *result = b.byte_count().max(*result);
         }
     }
     let bytes = [program.arena, scratch].into_iter().chain(results);

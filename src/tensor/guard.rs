@@ -39,6 +39,13 @@ pub(super) fn guarded_pages(len: usize) -> Option<(MmapMut, usize)> {
     }
 }
 
+/// The size of the system's pages.
+#[cfg(unix)]
+pub(super) fn page_size() -> Option<usize> {
+    // SAFETY: asks for a constant of the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()
+}
+
 #[cfg(not(unix))]
 fn protect(_len: usize, _guard: Guard) -> Option<(MmapMut, usize)> {
     None
@@ -46,8 +53,7 @@ fn protect(_len: usize, _guard: Guard) -> Option<(MmapMut, usize)> {
 
 #[cfg(unix)]
 fn protect(len: usize, guard: Guard) -> Option<(MmapMut, usize)> {
-    // SAFETY: asks for a constant of the system.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+    let page = page_size()?;
     let room = len.max(1).checked_next_multiple_of(ALIGN)?;
     let whole = room.checked_next_multiple_of(page)?;
     let mut pages = MmapMut::map_anon(whole.checked_add(page)?).ok()?;

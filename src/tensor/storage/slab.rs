@@ -6,6 +6,8 @@
 //! them, are therefore placed one after the other in a slab.
 
 use super::super::guard::guards_buffers;
+#[cfg(target_os = "linux")]
+use super::super::guard::page_size;
 use super::{ALIGN, AlignedBytes, HUGE, Pages};
 use crate::budget;
 use memmap2::MmapMut;
@@ -17,8 +19,6 @@ const SIZE: usize = 64 << 20;
 /// The sizes of the buffers that are placed in slabs. Smaller ones are the allocator's; larger ones fill huge pages of
 /// their own.
 const BUFFERS: std::ops::Range<usize> = 16 << 10..SIZE / 4;
-/// The size of an ordinary page.
-const PAGE: usize = 4096;
 
 /// Pages that buffers share. They are unmapped when the last buffer is dropped.
 pub(super) struct Slab {
@@ -40,8 +40,8 @@ static CURRENT: Mutex<Current> = Mutex::new(Current {
 });
 
 impl AlignedBytes {
-    /// `len` zeros in huge pages, if the system has them: memory that is used in every run. It is returned to the system
-    /// as a whole, so temporary values should not be there. Unwinds like [`AlignedBytes::zeroed`].
+    /// `len` zeros in huge pages, if the system has them, for memory that is used in every run. A slab's addresses are not
+    /// handed out again, so temporary values should not be there. Unwinds like [`AlignedBytes::zeroed`].
     pub fn zeroed_in_huge_pages(len: usize) -> AlignedBytes {
         if guards_buffers() || !budget::allows_bytes(len) {
             return AlignedBytes::zeroed(len);
@@ -94,23 +94,26 @@ impl Slab {
         Some((slab, start))
     }
 
-    /// Returns the memory of a buffer to the system, but for the pages at its ends.
+    /// Returns the memory of a buffer to the system, except for the pages that it shares with its neighbours.
     ///
     /// # Safety
     /// The buffer was taken from this slab and is no longer used.
     pub(super) unsafe fn release(&self, buffer: NonNull<u8>, len: usize) {
-        let start = buffer.addr().get() - self.pages.as_ptr().addr();
-        let (from, to) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
         #[cfg(target_os = "linux")]
-        if from < to {
-            // SAFETY: guaranteed by the caller. The system may refuse; the memory is then returned with the slab.
-            let _ = unsafe {
-                self.pages
-                    .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, to - from)
-            };
+        if let Some(page) = page_size() {
+            let start = buffer.addr().get() - self.pages.as_ptr().addr();
+            let (from, to) = (start.next_multiple_of(page), (start + len) / page * page);
+            if from < to {
+                // SAFETY: guaranteed by the caller: these pages are the buffer's alone. The system may refuse; the memory is
+                // then returned with the slab.
+                let _ = unsafe {
+                    self.pages
+                        .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, to - from)
+                };
+            }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (from, to);
+        let _ = (buffer, len);
     }
 }
 
