@@ -120,7 +120,7 @@ pub fn all_passes() -> impl Iterator<Item = &'static Pass> + Clone {
 pub struct PassOptions {
     /// Whether to lint the graph and infer its types again after each pass.
     pub verify_each: bool,
-    /// Results larger than this many bytes are not folded.
+    /// Results larger than this many bytes are not folded. Those that replace a constant may have 64 times as many.
     pub fold_limit: usize,
     /// Whether rules may change rounding, NaN or signed zeros.
     pub fast_math: bool,

@@ -1,8 +1,8 @@
 //! Constant folding: computes values that depend only on constants.
 //!
 //! The interpreter does the computing, so a folded value equals the value at run time. Results above the size limit,
-//! random draws and effects are not folded. A result whose elements are all equal becomes `full`, which needs no
-//! memory.
+//! random draws and effects are not folded. Results that take the place of a constant may be larger: weights that are
+//! normalised in every call. A result whose elements are all equal becomes `full`, which needs no memory.
 //!
 #![doc = include_str!("../examples/fold.md")]
 
@@ -17,19 +17,25 @@ use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{FEWEST_INTEGERS, Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, TensorType, Type, Val};
 
-/// How many times larger than the limit a result may be that replaces a constant. The interpreter computes about 100 MB in a second.
+/// How many times larger than the limit a result may be that replaces a constant.
 const REPLACED: usize = 64;
+/// How many times larger than the limit all such results together may be, so that a long chain of operations on a large
+/// constant is not interpreted for minutes.
+const REPLACED_IN_ALL: usize = 1024;
+/// The most views between a constant and the node that computes from it.
+const VIEWS: usize = 16;
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
     let limit = cx.options.fold_limit;
+    let mut left = limit.saturating_mul(REPLACED_IN_ALL);
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
             if let Some(v) = filled_value(graph, n) {
                 replace_with_full(graph, n, v);
                 changed += 1;
-            } else if let Some(t) = constant_value(module, graph, n, limit) {
+            } else if let Some(t) = constant_value(module, graph, n, limit, &mut left) {
                 replace_with_constant(module, graph, n, t);
                 changed += 1;
             }
@@ -67,26 +73,28 @@ fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
     }
 }
 
-/// The value of a node that depends only on constants.
-fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
+/// The value of a node that depends only on constants. `left` is the number of bytes that may still replace large ones.
+fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, left: &mut usize) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
     if canonical_effect(op, graph, n, module) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
-    let limit = match () {
+    let allowed = match () {
         // Products read stored integers, so the result is not a second copy in memory for long.
         _ if unpacks_integers(module, graph, n, ty) => usize::MAX,
-        _ if replaces_constant(module, graph, n, op, ty) => limit.saturating_mul(REPLACED),
+        _ if replaces_constant(module, graph, n, op, ty) => limit.saturating_mul(REPLACED).min(*left).max(limit),
         _ => limit,
     };
-    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit
-        || is_generated_result(op, graph, n)
-        || widens_integers(module, graph, n, ty)
-    {
+    let size = byte_len(ty.dtype, &ty.fixed_shape()?)?;
+    if size > allowed || is_generated_result(op, graph, n) || widens_integers(module, graph, n, ty) {
         return None;
     }
-    evaluate_node(module, graph, n, limit).filter(|t| t.ty() == *ty)
+    let value = evaluate_node(module, graph, n, allowed).filter(|t| t.ty() == *ty)?;
+    if size > limit {
+        *left = left.saturating_sub(size);
+    }
+    Some(value)
 }
 
 /// The result of a node whose operands are constants that fit the limit.
@@ -134,14 +142,19 @@ fn replaces_constant(module: &GraphModule, graph: &Graph, n: NodeId, op: &Op, ty
             .any(|s| is_larger(&s))
 }
 
-/// The constant that a node is a view of, if nothing else reads it.
-fn only_used_constant(graph: &Graph, n: NodeId) -> Option<NodeId> {
-    let node = &graph[n];
-    match node.op() {
-        _ if node.users().filter(|&u| reads_elements(graph, u, n)).count() != 1 => None,
-        Opcode::GetAttr => Some(n),
-        _ => only_used_constant(graph, viewed_operand(graph, n)?),
+/// The constant that a node is, or that it is a view of, if nothing else reads it.
+fn only_used_constant(graph: &Graph, mut n: NodeId) -> Option<NodeId> {
+    for _ in 0..=VIEWS {
+        let readers = graph[n].users().filter(|&u| reads_elements(graph, u, n));
+        if readers.take(2).count() != 1 {
+            return None;
+        }
+        if graph[n].op() == Opcode::GetAttr {
+            return Some(n);
+        }
+        n = viewed_operand(graph, n)?;
     }
+    None
 }
 
 /// Whether a user of `n` reads its elements. `reshape_as` and the like take only the shape from their second operand.
@@ -222,9 +235,10 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Opt
         }
         _ => {
             let ty: &Type = node.meta.ty.as_ref().filter(|_| node.op().is_call())?;
-            if let Some(source) = viewed_operand(graph, n) {
-                let is_constant = only_used_constant(graph, source).is_some() && graph[n].users().len() == 1;
-                return is_constant
+            if viewed_operand(graph, n).is_some() {
+                let size = ty.as_leaf().and_then(|t| byte_len(t.dtype, &t.fixed_shape()?));
+                let fits = size.is_some_and(|size| size <= limit) && only_used_constant(graph, n).is_some();
+                return fits
                     .then(|| evaluate_node(module, graph, n, limit))
                     .flatten()
                     .map(Val::Leaf);

@@ -55,6 +55,26 @@ fn a_large_constant_is_replaced_by_what_is_computed_from_it() {
     assert!(!folded(standardised).contains(&"relu".to_string()));
 }
 
+/// Chains of views and of operations, however long, take neither stack nor minutes.
+#[test]
+fn long_chains_on_a_large_constant_are_folded_in_part() {
+    let chain = |call: &str, n: usize| {
+        let mut body = String::new();
+        let mut last = "%w".to_string();
+        for i in 0..n {
+            body += &format!("    %c{i} = call_function {}\n", call.replace('@', &last));
+            last = format!("%c{i}");
+        }
+        body + &format!("    %s = call_function relu({last})\n    %y = call_function mm(%x, %s)\n    output %y\n")
+    };
+    assert_eq!(folded(&chain("reshape(@, [600, 600])", 5000)).len(), 5002);
+    let left = folded(&chain("mul(@, 1.5)", 1000)).len();
+    assert!((100..900).contains(&left), "{left} calls are left");
+    // A view that is larger than its constant is not made.
+    let expanded = "    %e = call_function expand(%w, [1000000, 600, 600])\n    %s = call_function relu(%e)\n    %m = call_function amax(%s)\n    output %m\n";
+    assert_eq!(folded(expanded).len(), 3);
+}
+
 #[test]
 fn a_large_constant_that_is_still_used_is_not_copied() {
     let twice = "    %s = call_function mul(%w, 2.0)\n    %y = call_function mm(%x, %s)\n    %z = call_function mm(%y, %w)\n    output %z\n";
