@@ -307,7 +307,7 @@ impl Emitter<'_> {
         self.bor(&r, &sign)
     }
 
-    /// The bits of a bf16 that an f32 is.
+    /// The bits of the bf16 that equals an f32, for values that bf16 represents.
     pub(super) fn exact_f32_to_bf16(&mut self, x: &Lanes) -> Lanes {
         let bits = self.bitcast_lanes(I, x);
         self.shr(&bits, 16)

@@ -26,8 +26,9 @@ pub(super) struct Folds {
     pub gone: HashSet<Value>,
     /// f32 products that are only summed by a reduction, with their factors. They become fused multiply-adds.
     pub added_up: HashMap<Value, (Value, Value)>,
-    /// f32 values that a bf16 holds exactly: elements of bf16, and what changes signs or picks one of them. They are not rounded.
-    pub halves: HashSet<Value>,
+    /// f32 values that bf16 represents exactly: elements of bf16, and results of operations that only change signs, drop
+    /// fractions or select an operand. Converting them to bf16 needs no rounding.
+    pub exact_in_bf16: HashSet<Value>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
     pub numbers: HashSet<Value>,
@@ -46,12 +47,12 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         differences: HashMap::new(),
         exponents: vec![],
         summands: vec![],
-        halves: HashSet::new(),
+        exact_in_bf16: HashSet::new(),
     };
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
-        halves: std::mem::take(&mut s.halves),
+        exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
         ..Folds::default()
     };
     for &(sum, a, b) in &s.sums {
@@ -85,8 +86,8 @@ struct Uses<'a> {
     summands: Vec<Value>,
     /// The arguments of the exponentials in [`Kernel::shares`].
     exponents: Vec<Value>,
-    /// See [`Folds::halves`].
-    halves: HashSet<Value>,
+    /// See [`Folds::exact_in_bf16`].
+    exact_in_bf16: HashSet<Value>,
 }
 
 impl Uses<'_> {
@@ -174,26 +175,26 @@ impl Uses<'_> {
         }
     }
 
-    /// Whether the result of an operation on f32 is a bf16, because its operands are.
-    fn is_half(&self, op: &ScalarOp<Value>) -> bool {
+    /// Whether bf16 represents the result of an operation on f32 exactly, because it represents the operands.
+    fn is_exact_in_bf16(&self, op: &ScalarOp<Value>) -> bool {
         use Binary::{Fmax, Fmin, Max, Min};
         use Unary::{Abs, Ceil, Floor, Neg, Round, Trunc};
-        let half = |v: &Value| self.halves.contains(v);
+        let exact = |v: &Value| self.exact_in_bf16.contains(v);
         match op {
             ScalarOp::Cast(DType::F32, x) => self.k.dtype(*x) == DType::BF16,
             ScalarOp::Const(Scalar::F32(c)) => c.to_bits() << 16 == 0,
-            ScalarOp::Unary(Neg | Abs | Floor | Ceil | Round | Trunc, x) => half(x),
-            ScalarOp::Binary(Max | Min | Fmax | Fmin, x, y) | ScalarOp::Select(_, x, y) => half(x) && half(y),
-            ScalarOp::Binary(Binary::Copysign, x, _) => half(x),
+            ScalarOp::Unary(Neg | Abs | Floor | Ceil | Round | Trunc, x) => exact(x),
+            ScalarOp::Binary(Max | Min | Fmax | Fmin, x, y) | ScalarOp::Select(_, x, y) => exact(x) && exact(y),
+            ScalarOp::Binary(Binary::Copysign, x, _) => exact(x),
             _ => false,
         }
     }
 
     fn visit_inst(&mut self, v: Value, i: &Inst) {
         if let Inst::Op(op) = i
-            && self.is_half(op)
+            && self.is_exact_in_bf16(op)
         {
-            self.halves.insert(v);
+            self.exact_in_bf16.insert(v);
         }
         match *i {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),

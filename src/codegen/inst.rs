@@ -136,7 +136,7 @@ impl FunctionLowering<'_> {
                 let [c, x, y] = [*c, *x, *y].map(|v| self.operand_lanes(v, varying));
                 self.e.select(d, &c, &x, &y)
             }
-            Inst::Op(ScalarOp::Cast(DType::BF16, x)) if self.folds.halves.contains(x) => {
+            Inst::Op(ScalarOp::Cast(DType::BF16, x)) if self.folds.exact_in_bf16.contains(x) => {
                 let x = self.operand_lanes(*x, varying);
                 self.e.exact_f32_to_bf16(&x)
             }
