@@ -149,6 +149,11 @@ impl Emitter<'_> {
         }
     }
 
+    /// Whether stores of 8 or 16 bits take the low bits of lanes, whatever the others are.
+    pub(super) fn stores_low_bits(&self) -> bool {
+        self.width > 16 && !self.scalar
+    }
+
     /// The 32-bit lanes of a vector as consecutive elements of 8 or 16 bits, in one value to store.
     fn narrow_lanes(&mut self, d: DType, v: Value) -> Value {
         if self.width > 16 {

@@ -29,6 +29,9 @@ pub(super) struct Folds {
     /// f32 values that bf16 represents exactly: elements of bf16, and results of operations that only change signs, drop
     /// fractions or select an operand. Converting them to bf16 needs no rounding.
     pub exact_in_bf16: HashSet<Value>,
+    /// Integers of 8 or 16 bits that are converted from f32 and only stored, which takes their low bits: the others need not
+    /// be right.
+    pub only_stored: HashSet<Value>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
     pub numbers: HashSet<Value>,
@@ -48,10 +51,13 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         exponents: vec![],
         summands: vec![],
         exact_in_bf16: HashSet::new(),
+        conversions: vec![],
+        stores: HashMap::new(),
     };
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
+        only_stored: s.only_stored(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
         ..Folds::default()
     };
@@ -88,6 +94,10 @@ struct Uses<'a> {
     exponents: Vec<Value>,
     /// See [`Folds::exact_in_bf16`].
     exact_in_bf16: HashSet<Value>,
+    /// Conversions from f32 to integers of 8 or 16 bits.
+    conversions: Vec<Value>,
+    /// How often each value is stored.
+    stores: HashMap<Value, usize>,
 }
 
 impl Uses<'_> {
@@ -146,6 +156,12 @@ impl Uses<'_> {
         self.largest.iter().filter(all).copied().collect()
     }
 
+    /// The conversions to small integers whose only uses are stores.
+    fn only_stored(&self) -> HashSet<Value> {
+        let all = |v: &&Value| self.counts.get(v) == self.stores.get(v);
+        self.conversions.iter().filter(all).copied().collect()
+    }
+
     fn count_use(&mut self, v: Value) {
         *self.counts.entry(v).or_default() += 1;
     }
@@ -159,6 +175,7 @@ impl Uses<'_> {
                 }
                 Stmt::Store(_, index, v) => {
                     self.count_use(*v);
+                    *self.stores.entry(*v).or_default() += 1;
                     index.dynamic.iter().for_each(|d| self.count_use(d.0));
                 }
                 Stmt::Loop(l) => {
@@ -198,6 +215,9 @@ impl Uses<'_> {
         }
         match *i {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
+            Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {
+                self.conversions.push(v);
+            }
             Inst::Op(ScalarOp::Unary(op @ (Unary::Erf | Unary::Tanh), x)) if self.k.dtype(v) == DType::F32 => {
                 self.functions.insert(v, (op, x));
             }

@@ -44,18 +44,28 @@ impl FunctionLowering<'_> {
             _ => {}
         }
         let varying = self.is_varying(i);
-        let r = self.with_form(varying, |l| match i {
-            Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if l.folds.plus_one.contains(&v) => {
-                let x = l.operand_lanes(*x, varying);
-                l.e.one_plus_erf(&x)
-            }
-            Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if l.k.shares.contains(&v) => {
-                let x = l.operand_lanes(*x, varying);
-                l.e.exp_share(&x)
-            }
-            _ => l.lower_operation(i, varying),
-        });
+        let r = self.with_form(varying, |l| l.lower_special(v, i, varying));
         LoweredValue::new(varying, r)
+    }
+
+    /// Lowers an operation in the current form, in a cheaper way if its uses allow it.
+    fn lower_special(&mut self, v: kernel::Value, i: &Inst, varying: bool) -> Lanes {
+        match i {
+            Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if self.folds.plus_one.contains(&v) => {
+                let x = self.operand_lanes(*x, varying);
+                self.e.one_plus_erf(&x)
+            }
+            // A store of wide lanes takes the low bits.
+            Inst::Op(ScalarOp::Cast(_, x)) if self.folds.only_stored.contains(&v) && self.e.stores_low_bits() => {
+                let x = self.operand_lanes(*x, varying);
+                self.e.cast(DType::F32, DType::I32, &x)
+            }
+            Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if self.k.shares.contains(&v) => {
+                let x = self.operand_lanes(*x, varying);
+                self.e.exp_share(&x)
+            }
+            _ => self.lower_operation(i, varying),
+        }
     }
 
     /// Lowers an operation that is part of a pattern: computed with another operation, or from other values.

@@ -1,6 +1,7 @@
 //! The builder of kernels.
 
 mod loops;
+mod simplify;
 
 use super::*;
 use crate::scalar::{Binary, Compare, ScalarExpr, ScalarNode, ScalarOp, Unary};
@@ -90,6 +91,8 @@ pub struct KernelBuilder {
     open: Vec<Vec<Stmt>>,
     /// The values in scope by their encoded instruction, for value numbering. One map for each open loop.
     known: Vec<HashMap<Vec<u64>, Value>>,
+    /// The operations that define values.
+    ops: HashMap<Value, ScalarOp<Value>>,
     /// The graph node whose values are being computed.
     node: Option<Arc<str>>,
 }
@@ -108,6 +111,7 @@ impl KernelBuilder {
                 nodes: vec![],
             },
             node: None,
+            ops: HashMap::new(),
             open: vec![vec![]],
             known: vec![HashMap::new()],
         }
@@ -184,15 +188,16 @@ impl KernelBuilder {
         v
     }
 
-    /// An operation on scalars. A cast to the operand's own dtype returns the operand.
+    /// An operation on scalars, or a value that equals it: a cast to the operand's own dtype returns the operand.
     pub fn op(&mut self, op: ScalarOp<Value>) -> Value {
-        match op {
-            ScalarOp::Cast(to, x) if self.dtype(x) == to => x,
-            _ => {
-                let dtype = op.result_dtype(|v| self.dtype(v));
-                self.define_value(Inst::Op(op), dtype)
-            }
-        }
+        self.simplify(&op).unwrap_or_else(|| self.define_op(op))
+    }
+
+    fn define_op(&mut self, op: ScalarOp<Value>) -> Value {
+        let dtype = op.result_dtype(|v| self.dtype(v));
+        let v = self.define_value(Inst::Op(op), dtype);
+        self.ops.insert(v, op);
+        v
     }
 
     /// A constant.

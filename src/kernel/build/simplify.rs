@@ -1,0 +1,168 @@
+//! Operations that the builder replaces by cheaper ones with the same results.
+//!
+//! Quantization rounds, adds a zero point, clamps and converts to an integer. If the zero point is 0, some of these steps change
+//! no result, and neither does a ReLU before them.
+
+use super::KernelBuilder;
+use crate::kernel::Value;
+use crate::scalar::{Binary, ScalarOp, Unary};
+use crate::tensor::Scalar;
+use crate::types::DType;
+
+/// A bound that a value is clamped to: max or min, and whether the bound is the first operand.
+#[derive(Clone, Copy)]
+struct Clamp {
+    op: Binary,
+    bound: Value,
+    bound_first: bool,
+}
+
+impl KernelBuilder {
+    /// A value that equals `op` and takes fewer instructions, if there is one.
+    pub(super) fn simplify(&mut self, op: &ScalarOp<Value>) -> Option<Value> {
+        match *op {
+            ScalarOp::Cast(to, x) if self.dtype(x) == to => Some(x),
+            ScalarOp::Cast(to, x) if to.is_int() && self.dtype(x) == DType::F32 => self.rounded_integer(to, x),
+            // `x + 0` would turn -0 to 0, but `x - 0` is x.
+            ScalarOp::Binary(Binary::Sub, x, y) if self.f32_constant(y) == Some(0.0) && !self.is_minus_zero(y) => {
+                Some(x)
+            }
+            _ => None,
+        }
+    }
+
+    fn f32_constant(&self, v: Value) -> Option<f32> {
+        match self.ops.get(&v) {
+            Some(ScalarOp::Const(Scalar::F32(c))) => Some(*c),
+            _ => None,
+        }
+    }
+
+    fn is_minus_zero(&self, v: Value) -> bool {
+        self.f32_constant(v).is_some_and(|c| c == 0.0 && c.is_sign_negative())
+    }
+
+    /// A conversion of `x` to an integer, if `x` is rounded and clamped: without an addition of 0 between, because the sign of a
+    /// zero has no effect, and without a ReLU before, if the result is clamped to a lower bound of 0 or more.
+    fn rounded_integer(&mut self, to: DType, x: Value) -> Option<Value> {
+        let (rounded, clamps) = self.split_clamps(x);
+        let (rounded, mut changed) = match self.ops.get(&rounded) {
+            Some(&ScalarOp::Binary(Binary::Add, x, zero)) if self.f32_constant(zero) == Some(0.0) => (x, true),
+            _ => (rounded, false),
+        };
+        let Some(&ScalarOp::Unary(Unary::Round, mut y)) = self.ops.get(&rounded) else {
+            return None;
+        };
+        let is_low = |c: &Clamp| c.op == Binary::Max && self.f32_constant(c.bound).is_some_and(|c| c >= 0.0);
+        if clamps.iter().any(is_low)
+            && let Some(without) = self.without_relu(y)
+        {
+            (y, changed) = (without, true);
+        }
+        if !changed {
+            return None;
+        }
+        let mut new = self.unary(Unary::Round, y);
+        for c in clamps.iter().rev() {
+            let [a, b] = if c.bound_first { [c.bound, new] } else { [new, c.bound] };
+            new = self.binary(c.op, a, b);
+        }
+        Some(self.define_op(ScalarOp::Cast(to, new)))
+    }
+
+    /// What `x` is clamped from, and the bounds, the last first.
+    fn split_clamps(&self, mut x: Value) -> (Value, Vec<Clamp>) {
+        let mut clamps = vec![];
+        while let Some(&ScalarOp::Binary(op @ (Binary::Max | Binary::Min), a, b)) = self.ops.get(&x) {
+            let is_bound = |v: Value| self.f32_constant(v).is_some_and(|c| !c.is_nan());
+            let (inner, bound, bound_first) = match (is_bound(a), is_bound(b)) {
+                (_, true) => (a, b, false),
+                (true, false) => (b, a, true),
+                (false, false) => break,
+            };
+            clamps.push(Clamp { op, bound, bound_first });
+            x = inner;
+        }
+        (x, clamps)
+    }
+
+    /// `w` or `w * s`, if `y` is `max(w, 0)` or a product of it with a positive number `s`.
+    fn without_relu(&mut self, y: Value) -> Option<Value> {
+        let relu = |v: Value| match self.ops.get(&v) {
+            Some(&ScalarOp::Binary(Binary::Max, w, zero)) if self.f32_constant(zero) == Some(0.0) => Some(w),
+            Some(&ScalarOp::Binary(Binary::Max, zero, w)) if self.f32_constant(zero) == Some(0.0) => Some(w),
+            _ => None,
+        };
+        if let Some(w) = relu(y) {
+            return Some(w);
+        }
+        let &ScalarOp::Binary(Binary::Mul, a, b) = self.ops.get(&y)? else {
+            return None;
+        };
+        let is_positive = |v: Value| self.f32_constant(v).is_some_and(|s| s > 0.0 && s.is_finite());
+        let (w, s) = match (relu(a), relu(b)) {
+            (Some(w), _) if is_positive(b) => (w, b),
+            (_, Some(w)) if is_positive(a) => (w, a),
+            _ => return None,
+        };
+        Some(self.binary(Binary::Mul, w, s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operations of a kernel that quantizes `relu(x)` with a zero point to u8, and then of one that does not clamp.
+    fn operations(zero: f32, lowest: f32) -> Vec<&'static str> {
+        let mut k = KernelBuilder::new("quantize");
+        let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::U8, &[8]));
+        k.parallel_vector(8, |k, i| {
+            let x = k.load(x, i);
+            let mut number = |c: f32| k.constant(Scalar::F32(c));
+            let [nothing, scale, zero, lowest, highest] = [0.0, 0.5, zero, lowest, 255.0].map(&mut number);
+            let x = k.binary(Binary::Max, x, nothing);
+            let x = k.binary(Binary::Mul, x, scale);
+            let x = k.unary(Unary::Round, x);
+            let x = k.binary(Binary::Add, x, zero);
+            let x = k.binary(Binary::Max, x, lowest);
+            let x = k.binary(Binary::Min, x, highest);
+            k.store(y, i, x);
+        });
+        let k = k.finish().unwrap();
+        // What the stored value depends on.
+        let l = k.parallel_loop().unwrap();
+        let mut needed = vec![];
+        for s in l.body.iter().rev() {
+            match s {
+                crate::kernel::Stmt::Store(_, _, v) => needed.push(*v),
+                crate::kernel::Stmt::Let(v, i) if needed.contains(v) => i.visit_operands(&mut |x| needed.push(x)),
+                _ => {}
+            }
+        }
+        let name = |s: &crate::kernel::Stmt| match s {
+            crate::kernel::Stmt::Let(v, crate::kernel::Inst::Op(op)) if needed.contains(v) => match op {
+                ScalarOp::Unary(Unary::Round, _) => Some("round"),
+                ScalarOp::Binary(Binary::Add, ..) => Some("add"),
+                ScalarOp::Binary(Binary::Mul, ..) => Some("mul"),
+                ScalarOp::Binary(Binary::Max, ..) => Some("max"),
+                ScalarOp::Binary(Binary::Min, ..) => Some("min"),
+                ScalarOp::Cast(..) => Some("cast"),
+                _ => None,
+            },
+            _ => None,
+        };
+        l.body.iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn quantization_with_zero_point_0_takes_fewer_steps() {
+        assert_eq!(operations(0.0, 0.0), ["mul", "round", "max", "min", "cast"]);
+        // Negative numbers are in the range, so the ReLU matters.
+        assert_eq!(operations(0.0, -8.0), ["max", "mul", "round", "max", "min", "cast"]);
+        assert_eq!(
+            operations(3.0, 0.0),
+            ["max", "mul", "round", "add", "max", "min", "cast"]
+        );
+    }
+}
