@@ -7,6 +7,9 @@
 //! Sets are only partially ordered: a processor may have AVX-512 VNNI without AVX-512 BF16, or the reverse. Therefore
 //! code checks for the features that it needs, never for a minimum level.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
@@ -88,6 +91,7 @@ features! {
     Avx512Fp16 "avx512fp16" "AVX-512 FP16" None;
     AmxTile "amx-tile" "AMX-TILE" None, has_amx(24);
     AmxBf16 "amx-bf16" "AMX-BF16" None, has_amx(22);
+    AmxInt8 "amx-int8" "AMX-INT8" None, has_amx(25);
 }
 
 /// Whether the processor has the part of AMX that a bit of EDX in leaf 7 of CPUID reports, and can save its registers. A
@@ -162,25 +166,34 @@ impl fmt::Display for Isa {
     }
 }
 
-/// The instructions that multiply pairs of bf16, the fastest first.
+/// The instructions that multiply pairs of bf16, or groups of four bytes, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PairUnit {
     /// AMX: tiles of 16 by 16 sums.
     Tiles,
-    /// AVX-512 BF16: `vdpbf16ps`.
+    /// AVX-512 BF16 (`vdpbf16ps`) or AVX-512 VNNI (`vpdpbusd`).
     Dots,
-    /// None: elements are widened to f32 in registers.
+    /// None: elements are widened in registers.
     Widening,
 }
 
 impl PairUnit {
     const BY_PREFERENCE: [PairUnit; 3] = [PairUnit::Tiles, PairUnit::Dots, PairUnit::Widening];
 
-    /// The features that it requires besides those of [`Isa::Avx512`].
-    fn needed_features(self) -> &'static [Feature] {
+    /// The features that products of bf16 require besides those of [`Isa::Avx512`].
+    fn features_for_pairs(self) -> &'static [Feature] {
         match self {
             PairUnit::Tiles => &[AmxTile, AmxBf16, Avx512Bf16],
             PairUnit::Dots => &[Avx512Bf16],
+            PairUnit::Widening => &[],
+        }
+    }
+
+    /// The features that products of bytes require besides those of [`Isa::Avx512`].
+    fn features_for_bytes(self) -> &'static [Feature] {
+        match self {
+            PairUnit::Tiles => &[AmxTile, AmxInt8],
+            PairUnit::Dots => &[Avx512Vnni],
             PairUnit::Widening => &[],
         }
     }
@@ -289,8 +302,17 @@ impl Target {
 
     /// The instructions for products of bf16 to use.
     pub fn pair_unit(self) -> PairUnit {
+        self.best_unit(PairUnit::features_for_pairs)
+    }
+
+    /// The instructions for products of bytes to use.
+    pub fn byte_unit(self) -> PairUnit {
+        self.best_unit(PairUnit::features_for_bytes)
+    }
+
+    fn best_unit(self, needed: fn(PairUnit) -> &'static [Feature]) -> PairUnit {
         let mut all = PairUnit::BY_PREFERENCE.into_iter();
-        let found = all.find(|u| self.isa() == Isa::Avx512 && self.has_all(u.needed_features()));
+        let found = all.find(|&u| self.isa() == Isa::Avx512 && self.has_all(needed(u)));
         found.unwrap_or(PairUnit::Widening)
     }
 }
@@ -331,70 +353,4 @@ fn unknown_feature(word: &str) -> String {
     let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
     let names = names.join(", ");
     format!("`{word}` is not a feature; `+` and `-` after the target accept {names}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_runs_the_widest_kernels_whose_features_it_has() {
-        let v3 = Target::from_level("x86-64-v3");
-        let v4 = Target::from_level("x86-64-v4");
-        assert_eq!((v3.isa(), v4.isa()), (Isa::Avx2, Isa::Avx512));
-        assert_eq!(v4.without(Avx512Vl).isa(), Isa::Avx2);
-        assert_eq!(v4.without(Avx2).isa(), Isa::Portable);
-        assert_eq!(v3.with(Avx512F).isa(), Isa::Avx2);
-        assert_eq!(Target::default().isa(), Isa::Portable);
-    }
-
-    #[test]
-    fn products_of_pairs_use_the_fastest_instructions_there_are() {
-        let v4 = Target::from_level("x86-64-v4");
-        let amx = v4.with(Avx512Bf16).with(AmxTile).with(AmxBf16);
-        let units = [v4, v4.with(Avx512Bf16), amx, amx.without(AmxTile), amx.without(Avx512F)].map(Target::pair_unit);
-        use PairUnit::*;
-        assert_eq!(units, [Widening, Dots, Tiles, Dots, Widening]);
-    }
-
-    #[test]
-    fn targets_are_compared_as_sets() {
-        let v2 = Target::from_level("x86-64-v2");
-        let (vnni, bf16) = (v2.with(Avx512Vnni), v2.with(Avx512Bf16));
-        let missing = (vnni.missing_feature(bf16), bf16.missing_feature(vnni));
-        assert_eq!(missing, (Some(Avx512Bf16), Some(Avx512Vnni)));
-        assert_eq!(vnni.missing_feature(v2), None);
-    }
-
-    #[test]
-    fn texts_name_targets() {
-        assert_eq!(Target::parse("native"), Ok(Target::native()));
-        let without = Target::parse("native-avx512f-avx2").unwrap();
-        assert!(!without.has(Avx512F) && without.isa() == Isa::Portable);
-        let plain = Target::parse("native-amx-bf16-avx512bf16-amx-tile").unwrap();
-        assert!(![AmxBf16, AmxTile, Avx512Bf16].iter().any(|&f| plain.has(f)));
-        assert!(Target::parse("native-amx").is_err());
-        assert!(Target::parse("x86-64-v9").unwrap_err().contains("x86-64-v3"));
-        assert!(Target::parse("native+avx9").unwrap_err().contains("`avx9`"));
-        assert!(Target::parse("native+").unwrap_err().contains("avx2"));
-        assert!(Target::parse("native!é").is_err());
-    }
-
-    #[test]
-    fn a_thread_has_the_target_of_its_work() {
-        let outside = thread_target();
-        let nested = || (thread_target(), with_target(outside, thread_target));
-        let inside = with_target(Target::default(), nested);
-        assert_eq!(inside, (Target::default(), outside));
-        assert_eq!((outside, thread_target()), (Target::native(), Target::native()));
-        // The loops of a target that the machine cannot run use what it has.
-        let all = Feature::ALL.iter().copied().fold(Target::default(), Target::with);
-        assert_eq!(with_target(all, thread_target), Target::native());
-    }
-
-    #[test]
-    fn the_portable_kernels_are_always_there() {
-        assert_eq!(Isa::available()[0], Isa::Portable);
-        assert!(Isa::available().contains(&Target::native().isa()));
-    }
 }

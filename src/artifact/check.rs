@@ -93,7 +93,8 @@ fn check_step(p: &Program, step: &Step) -> Checked {
         Step::Contract { contract, out, tail } => {
             bytes(p, *out)?;
             check_contract(p, contract)?;
-            tail.iter().try_for_each(|t| check_tail(p, t))
+            tail.iter()
+                .try_for_each(|t| check_tail(p, t).and_then(|()| check_sums(p, contract, t)))
         }
         Step::Routine { call, outs } => {
             outs.iter().try_for_each(|b| bytes(p, *b).map(drop))?;
@@ -186,6 +187,25 @@ fn check_tail(p: &Program, tail: &KernelTail) -> Checked {
         "the epilogue `{}` uses scratch memory",
         k.name
     );
+    Ok(())
+}
+
+/// Checks the sums of a product of bytes: its tail reads them, and they are never in memory. No other tail has such a buffer.
+fn check_sums(p: &Program, contract: &Contract, tail: &KernelTail) -> Checked {
+    let bytes = match contract {
+        Contract::MatMul(d, _) => d.bytes,
+        Contract::Conv(d, _) => d.bytes,
+        _ => None,
+    };
+    let is_sums = |b: &BufferId| matches!(p.buffers[b.0].place, BufferPlace::Pieces);
+    let found: Vec<usize> = (0..tail.buffers.len()).filter(|&i| is_sums(&tail.buffers[i])).collect();
+    let dtype = |i: usize| p.buffers[tail.buffers[i].0].dtype;
+    let fits = match (bytes, tail.sums) {
+        (None, None) => found.is_empty(),
+        (Some(_), Some(i)) => found == [i] && dtype(i) == DType::I32 && tail.buffers.len() <= MAX_TAIL_BUFFERS,
+        _ => false,
+    };
+    ensure!(fits, "the epilogue of a product of bytes reads no sums");
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Turns fused tensor IR into a program: clusters become loop nests; contractions and calls become steps.
 
+mod epilogue;
+
 use super::access::resolve_access;
 use super::contract;
 use super::fuse::cluster::Cluster;
-use super::fuse::flatten::{FlatKernel, flatten};
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
 use super::schedule::{self, Scheduled, Stored};
@@ -13,8 +14,7 @@ use crate::math::contract::Activation;
 use crate::op::control::control_parts;
 use crate::op::{Call, OpError};
 use crate::program::{
-    Buffer, BufferId, BufferOperand, BufferPlace, Contract, KernelTail, Program, ProgramInput, RoutineCall, Step,
-    whole_buffer,
+    Buffer, BufferId, BufferOperand, BufferPlace, Contract, Program, ProgramInput, RoutineCall, Step, whole_buffer,
 };
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
@@ -229,6 +229,7 @@ impl ProgramBuilder<'_> {
             None => (v, Activation::None),
         };
         let mut contract = contract::contraction_step(def, &operands, dtype, &shape, act, last)?;
+        contract::set_byte_input(&mut contract, contract::byte_input(self.tir, v));
         if let Contract::MatMul(desc, o) = &mut contract
             && let Some(b) = whole_buffer(&o[1])
             && let BufferPlace::Constant(t) = &self.program.buffers[b.0].place
@@ -242,48 +243,6 @@ impl ProgramBuilder<'_> {
             out,
             tail: None,
         });
-        Ok(())
-    }
-
-    /// Emits the contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
-    fn after_contraction(&mut self, host: tail::Host, s: Scheduled) -> Result<(), LowerError> {
-        let tail::Host {
-            contraction: host,
-            result,
-        } = host;
-        let def = &self.tir.value(host).def;
-        let args = self.tir.operands(host);
-        let numel = self.tir.value(host).numel();
-        let flat = match tail::is_flat(&s, host, numel) {
-            true => Some(FlatKernel {
-                repeats: vec![None; s.buffers.len()],
-                kernel: s.kernel.clone(),
-            }),
-            false => flatten(&s, host, numel),
-        };
-        let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
-        let Some(FlatKernel { kernel, repeats }) = flat else {
-            self.program.fusion.note_apart(a, b, tail::TailRefusal::Places);
-            self.emit_contract(host, def, &args)?;
-            return self.emit_kernel(s);
-        };
-        let note = "epilogue on each tile of the result while it is in cache";
-        self.program.fusion.note_together(a, b, note);
-        let out = self.buffer(result);
-        // The contraction writes its result to the buffer of the kernel's, and the kernel overwrites each piece in
-        // place.
-        self.buffer_of.insert(host, out);
-        self.emit_contract(host, def, &args)?;
-        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
-        self.program.kernels.push(kernel);
-        let kernel = self.program.kernels.len() - 1;
-        if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
-            *tail = Some(KernelTail {
-                kernel,
-                buffers,
-                repeats,
-            });
-        }
         Ok(())
     }
 

@@ -1,37 +1,77 @@
 //! Products of quantized operands, as products of their integers.
 //!
 //! With `x = (p - z) * s` and `w = (q - y) * t`, where `s` is a number and `t` is one for each output channel,
-//! `x · w + b` is `((p - z) · (q - y)) * (s * t) + b`. The product's operands are then integers that bf16 represents, so
-//! units that multiply bf16 compute it in a fraction of the time, without rounding ([`MatMul::small_integers`]). The
-//! scales follow as an epilogue. They are multiplied once a result and not once an operand, so results differ by the
-//! rounding of f32.
+//! `x · w + b` is `((p - z) · (q - y)) * (s * t) + b`. The scales follow the product as an epilogue. They are multiplied once
+//! a result and not once an operand, so results differ by the rounding of f32.
 //!
+//! If `p` is a value of bytes and `q - y` fits i8, the product is one of bytes with i32 sums, `p · (q - y)`, from which the
+//! epilogue subtracts `z * Σ(q - y)` ([`MatMul::bytes`]). Otherwise the integers may be ones that bf16 represents, so that
+//! units that multiply bf16 compute the product without rounding ([`MatMul::small_integers`]).
+//!
+//! [`MatMul::bytes`]: crate::math::contract::MatMul::bytes
 //! [`MatMul::small_integers`]: crate::math::contract::MatMul::small_integers
 
-use super::ir::{Def, Tir, ValueId};
-use crate::op::{Contraction, IndexMap, OpResult};
-use crate::scalar::{Binary, Ref, ScalarExpr, ScalarNode, ScalarOp};
-use crate::target::{PairUnit, thread_target};
-use crate::tensor::{Scalar, Tensor};
-use crate::types::DType;
+mod bytes;
+mod operands;
+#[cfg(test)]
+mod tests;
 
-/// Moves the scales of quantized operands after the products, for targets that multiply bf16 faster than f32.
+use super::ir::{Def, Special, Tir, ValueId};
+use crate::op::{Contraction, IndexMap, OpResult};
+use crate::scalar::{Binary, Ref, ScalarExpr};
+use crate::target::{PairUnit, thread_target};
+use crate::tensor::{Quantized, Scalar, Tensor};
+use crate::types::{DType, TensorType};
+pub(super) use bytes::read_bytes;
+use operands::{Scale, Zero, converted_bytes, row_sums, signed_bytes, split_scale, split_zero};
+
+/// The most product indices of a product of bytes. Sums of as many products fit i32, for zero points up to
+/// [`operands::MAX_ZERO`].
+const MOST_BYTES: usize = 1 << 15;
+/// The most product indices of a convolution of bytes with groups, whose sums are computed in f32, which has them exactly.
+const MOST_GROUPED: usize = 1 << 9;
+
+/// Moves the scales of quantized operands after the products, for targets that multiply integers faster than f32.
 pub(super) fn move_scales(tir: &mut Tir) -> OpResult<()> {
-    if thread_target().pair_unit() == PairUnit::Widening {
+    let target = thread_target();
+    let [bytes, pairs] = [target.byte_unit(), target.pair_unit()].map(|unit| unit != PairUnit::Widening);
+    if !bytes && !pairs {
         return Ok(());
     }
-    tir.redefine_values(|tir, v| match QuantizedProduct::find(tir, v) {
-        Some(product) => product.replace(tir, v),
-        None => Ok(()),
+    tir.redefine_values(|tir, v| {
+        if bytes {
+            multiply_bytes(tir, v);
+        }
+        let Some(product) = QuantizedProduct::find(tir, v) else {
+            return Ok(());
+        };
+        let as_bytes = bytes.then(|| product.as_bytes(tir)).flatten();
+        let as_pairs = || pairs.then(|| product.as_pairs(tir)).flatten();
+        match as_bytes.or_else(as_pairs) {
+            Some(factors) => product.replace(tir, v, factors),
+            None => Ok(()),
+        }
     })
 }
 
-/// A scale of an operand: one number.
-#[derive(Clone, Copy)]
-enum Scale {
-    Number(f32),
-    /// A value of one element.
-    Value(ValueId),
+/// Lets an i32 product of bytes that were converted to i32, such as `_int_mm`, read the bytes.
+fn multiply_bytes(tir: &mut Tir, v: ValueId) {
+    let Def::Contract {
+        args,
+        contraction: Contraction::MatMul(p),
+    } = &tir.value(v).def
+    else {
+        return;
+    };
+    let is_plain = tir.value(v).dtype == DType::I32 && p.alpha == 1.0 && p.bias.is_none();
+    let (a, b) = (p.a, p.b);
+    let bytes = [args[a], args[b]].map(|x| converted_bytes(tir, x));
+    if let (true, [Some(x), Some(w)]) = (is_plain, bytes)
+        && tir.value(w).dtype == DType::I8
+        && let Def::Contract { args, .. } = &mut tir.values[v.0 as usize].def
+    {
+        (args[a], args[b]) = (x, w);
+    }
 }
 
 /// A contraction of quantized operands.
@@ -40,11 +80,18 @@ struct QuantizedProduct {
     /// The input's integers, minus the zero point.
     input: ValueId,
     scale: Scale,
-    /// The weight's integers, minus the zero points.
     weight: Tensor,
-    /// The weight's scale for each output channel.
-    scales: Vec<f32>,
     bias: Option<ValueId>,
+}
+
+/// The integers to multiply.
+struct Factors {
+    input: ValueId,
+    weight: Tensor,
+    /// The zero point of the input, if it is still to be subtracted, and the sum of the weight for each output channel.
+    zero: Option<(Zero, Vec<i32>)>,
+    /// The dtype of the sums.
+    sums: DType,
 }
 
 impl QuantizedProduct {
@@ -56,68 +103,129 @@ impl QuantizedProduct {
             return None;
         }
         let (input, weight, bias) = match contraction {
-            Contraction::MatMul(p) if p.b_transposed && p.alpha == 1.0 && p.beta == 1.0 => (p.a, p.b, p.bias),
-            Contraction::Conv(c) if c.groups == 1 && !c.transposed => (c.input, c.weight, c.bias),
+            Contraction::MatMul(p) if p.b_transposed && !p.a_transposed && p.alpha == 1.0 && p.beta == 1.0 => {
+                (p.a, p.b, p.bias)
+            }
+            Contraction::Conv(c) if !c.transposed => (c.input, c.weight, c.bias),
             _ => return None,
         };
         let Def::Constant(weight) = &tir.value(args[weight]).def else {
             return None;
         };
-        let quantized = weight.quantized().filter(|q| q.scale_run(1) == q.shape[1])?;
-        let scales = (0..quantized.shape[0]).map(|i| quantized.scale_at(i, 0)).collect();
-        let shape = weight.shape();
-        let is_matrix = matches!(contraction, Contraction::Conv(_)) || shape.len() == 2;
-        let weight = quantized.without_scale().into_tensor(shape).filter(|_| is_matrix)?;
+        let is_matrix = matches!(contraction, Contraction::Conv(_)) || weight.shape().len() == 2;
+        weight
+            .quantized()
+            .filter(|q| is_matrix && q.scale_run(1) == q.shape[1])?;
         let (input, scale) = split_scale(tir, args[input])?;
-        let is_small = |v: ValueId| tir.integer_range(v).is_some_and(|r| r.is_exact_in_bf16());
         Some(QuantizedProduct {
             contraction: contraction.clone(),
             input,
             scale,
-            weight,
-            scales,
+            weight: weight.clone(),
             bias: bias.map(|b| args[b]),
         })
-        .filter(|p| is_small(p.input))
+    }
+
+    fn is_grouped(&self) -> bool {
+        matches!(&self.contraction, Contraction::Conv(c) if c.groups > 1)
+    }
+
+    fn quantized(&self) -> &Quantized {
+        self.weight.quantized().expect("the weight has integers")
+    }
+
+    /// The factors as bytes.
+    fn as_bytes(&self, tir: &Tir) -> Option<Factors> {
+        let (input, zero) = split_zero(tir, self.input)?;
+        let is_padded = matches!(&self.contraction, Contraction::Conv(c) if c.padding.iter().any(|&p| p > 0));
+        let most = if self.is_grouped() { MOST_GROUPED } else { MOST_BYTES };
+        if is_padded && matches!(zero, Zero::Value(_)) || self.quantized().shape[1] > most {
+            return None;
+        }
+        let weight = signed_bytes(self.quantized(), self.weight.shape())?;
+        Some(Factors {
+            input,
+            weight,
+            zero: (!matches!(zero, Zero::Number(0))).then(|| (zero, row_sums(self.quantized()))),
+            sums: DType::I32,
+        })
+    }
+
+    /// The factors as numbers that bf16 represents.
+    fn as_pairs(&self, tir: &Tir) -> Option<Factors> {
+        let is_small = |v: ValueId| tir.integer_range(v).is_some_and(|r| r.is_exact_in_bf16());
+        Some(Factors {
+            input: Some(self.input).filter(|&v| !self.is_grouped() && is_small(v))?,
+            weight: self.quantized().without_scale().into_tensor(self.weight.shape())?,
+            zero: None,
+            sums: DType::F32,
+        })
     }
 
     /// Redefines `v` as the scaled product of the integers.
-    fn replace(mut self, tir: &mut Tir, v: ValueId) -> OpResult<()> {
+    fn replace(self, tir: &mut Tir, v: ValueId, mut factors: Factors) -> OpResult<()> {
         let shape = tir.value(v).shape.clone();
         tir.name = tir.value(v).name.clone();
         // Channels are the second dim of a convolution's result, and the last one of a matrix.
-        let spatial = match &mut self.contraction {
-            Contraction::MatMul(p) => {
-                (p.a, p.b, p.bias) = (0, 1, None);
-                0
-            }
+        let (mut contraction, mut spatial) = (self.contraction.clone(), 0);
+        let out = TensorType {
+            dtype: factors.sums,
+            ..contraction.out().clone()
+        };
+        match &mut contraction {
+            Contraction::MatMul(p) => (p.a, p.b, p.bias, p.out) = (0, 1, None, out),
             Contraction::Conv(c) => {
-                (c.input, c.weight, c.bias) = (0, 1, None);
-                shape.len() - 2
+                (c.input, c.weight, c.bias, c.out) = (0, 1, None, out);
+                spatial = shape.len() - 2;
+                if let Some((Zero::Number(zero), _)) = factors.zero {
+                    factors.input = push_border(tir, factors.input, &mut c.padding, zero)?;
+                }
             }
-        };
-        let weight = tir.push(DType::F32, self.weight.shape(), Def::Constant(self.weight.clone()))?;
+        }
+        let weight = push_constant(tir, factors.weight)?;
         let product = Def::Contract {
-            args: vec![self.input, weight],
-            contraction: self.contraction.clone(),
+            args: vec![factors.input, weight],
+            contraction,
         };
-        let product = tir.push(DType::F32, &shape, product)?;
-        let along_channels = [vec![self.scales.len()], vec![1; spatial]].concat();
-        let scales = self.channel_scales(&along_channels);
-        let mut args = vec![product, tir.push(DType::F32, &along_channels, Def::Constant(scales))?];
+        let product = tir.push(factors.sums, &shape, product)?;
+        let along_channels = [vec![self.quantized().shape[0]], vec![1; spatial]].concat();
+        let epilogue = self.epilogue(tir, product, factors.zero, &along_channels)?;
+        tir.values[v.0 as usize].def = epilogue;
+        Ok(())
+    }
+
+    /// The result, from the product of the integers. Values per channel have the given shape.
+    fn epilogue(
+        &self,
+        tir: &mut Tir,
+        product: ValueId,
+        zero: Option<(Zero, Vec<i32>)>,
+        along_channels: &[usize],
+    ) -> OpResult<Def> {
+        let mut e = Epilogue::default();
+        let mut root = e.arg(tir, product, tir.value(product).dtype);
+        if let Some((zero, sums)) = zero {
+            let excess = e.excess(tir, zero, sums, along_channels)?;
+            root = e.expr.binary(Binary::Sub, root, excess);
+        }
+        root = e.expr.cast(DType::F32, root);
+        let scales = push_constant(tir, self.channel_scales(along_channels))?;
+        let scales = e.arg(tir, scales, DType::F32);
+        root = e.expr.binary(Binary::Mul, root, scales);
         if let Scale::Value(s) = self.scale {
-            args.push(tir.view(s, IndexMap::Reshape, &[])?);
+            let s = tir.view(s, IndexMap::Reshape, &[])?;
+            let s = e.arg(tir, s, DType::F32);
+            root = e.expr.binary(Binary::Mul, root, s);
         }
         if let Some(bias) = self.bias {
-            args.push(match spatial {
-                0 => bias,
-                _ => tir.view(bias, IndexMap::Reshape, &along_channels)?,
-            });
+            let bias = match along_channels.len() {
+                1 => bias,
+                _ => tir.view(bias, IndexMap::Reshape, along_channels)?,
+            };
+            let bias = e.arg(tir, bias, DType::F32);
+            root = e.expr.binary(Binary::Add, root, bias);
         }
-        let dtypes: Vec<DType> = args.iter().map(|&a| tir.value(a).dtype).collect();
-        let expr = scaled(&dtypes, self.bias.is_some());
-        tir.values[v.0 as usize].def = Def::Pointwise { expr, args };
-        Ok(())
+        Ok(e.into_def(root))
     }
 
     /// The factor of each channel of the product, as far as it is constant.
@@ -126,127 +234,70 @@ impl QuantizedProduct {
             Scale::Number(s) => s,
             Scale::Value(_) => 1.0,
         };
-        let scales: Vec<f32> = self.scales.iter().map(|t| factor * t).collect();
+        let quantized = self.quantized();
+        let scales: Vec<f32> = (0..quantized.shape[0])
+            .map(|i| factor * quantized.scale_at(i, 0))
+            .collect();
         Tensor::from_slice(shape, &scales)
     }
 }
 
-/// The f32 product of operands of these dtypes, except the last one if `bias` is set, which is added.
-fn scaled(dtypes: &[DType], bias: bool) -> ScalarExpr {
-    let mut expr = ScalarExpr::new();
-    let arg = |(i, &dtype): (usize, &DType)| {
-        let arg = expr.arg(i as u32, dtype);
-        expr.cast(DType::F32, arg)
-    };
-    let args: Vec<Ref> = dtypes.iter().enumerate().map(arg).collect();
-    let (factors, last) = args.split_at(dtypes.len() - bias as usize);
-    let mut root = factors[0];
-    for &f in &factors[1..] {
-        root = expr.binary(Binary::Mul, root, f);
-    }
-    if let [bias] = *last {
-        root = expr.binary(Binary::Add, root, bias);
-    }
-    expr.roots.push(root);
-    expr
+/// A pointwise value in the making.
+#[derive(Default)]
+struct Epilogue {
+    expr: ScalarExpr,
+    args: Vec<ValueId>,
 }
 
-/// The value that `v` is a multiple of, and the factor.
-fn split_scale(tir: &Tir, v: ValueId) -> Option<(ValueId, Scale)> {
-    let Def::Pointwise { expr, args } = &tir.value(v).def else {
-        return None;
-    };
-    let &[root] = &expr.roots[..] else { return None };
-    let ScalarNode::Op(ScalarOp::Binary(Binary::Mul, x, y)) = expr.node(root) else {
-        return None;
-    };
-    let whole = |r: Ref| match expr.node(r) {
-        ScalarNode::Arg(i) => Some(args[i as usize]).filter(|&a| tir.value(a).shape == tir.value(v).shape),
-        _ => None,
-    };
-    let single = |i: u32| Some(Scale::Value(args[i as usize])).filter(|_| tir.value(args[i as usize]).numel() == 1);
-    let number = |r: Ref| match expr.node(r) {
-        ScalarNode::Op(ScalarOp::Const(Scalar::F32(s))) => Some(Scale::Number(s)),
-        ScalarNode::Arg(i) => single(i),
-        ScalarNode::Op(ScalarOp::Cast(DType::F32, x)) => match expr.node(x) {
-            ScalarNode::Arg(i) => single(i),
-            _ => None,
-        },
-        _ => None,
-    };
-    let split = |x, y| Some((whole(x)?, number(y)?));
-    split(x, y).or_else(|| split(y, x))
-}
+impl Epilogue {
+    /// The next argument, converted to a dtype.
+    fn arg(&mut self, tir: &Tir, v: ValueId, dtype: DType) -> Ref {
+        let arg = self.expr.arg(self.args.len() as u32, tir.value(v).dtype);
+        self.args.push(v);
+        self.expr.cast(dtype, arg)
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::target::{Target, with_target};
+    /// The zero point times the sums of the weight, by which a product of bytes is too large.
+    fn excess(&mut self, tir: &mut Tir, zero: Zero, mut sums: Vec<i32>, along_channels: &[usize]) -> OpResult<Ref> {
+        if let Zero::Number(z) = zero {
+            sums.iter_mut().for_each(|s| *s = s.wrapping_mul(z));
+        }
+        let sums = push_constant(tir, Tensor::from_slice(along_channels, &sums))?;
+        let sums = self.arg(tir, sums, DType::I32);
+        let Zero::Value(z) = zero else { return Ok(sums) };
+        let z = tir.view(z, IndexMap::Reshape, &[])?;
+        let z = self.arg(tir, z, DType::I32);
+        Ok(self.expr.binary(Binary::Mul, sums, z))
+    }
 
-    /// Inputs and weights with and without scales that are values.
-    #[test]
-    fn scales_follow_the_product_of_integers() {
-        let text = "\
-%q: u8[2, 64] = input 0
-%s: f32[] = input 1
-%b: f32[64] = input 2
-%f: f32[2, 64] = map(%q) { sub(f32.cast(a0), f32(3.0)) }
-%x: f32[2, 64] = map(%f) { mul(a0, f32(0.5)) }
-%y: f32[2, 64] = map(%f, %s) { mul(a0, a1) }
-%w: f32[64, 64] = constant
-%m: f32[2, 64] = matmul(%x, %w, %b) transpose_b=1
-%n: f32[2, 64] = matmul(%y, %w) transpose_b=1
-return (%m, %n)
-";
-        let mut tir = Tir::parse(text).unwrap();
-        let w = tir
-            .values
-            .iter()
-            .position(|v| matches!(v.def, Def::Constant(_)))
-            .unwrap();
-        tir.values[w].def = Def::Constant(quantized_matrix());
-        let moved = |target: Target| {
-            let mut tir = tir.clone();
-            with_target(target, || move_scales(&mut tir)).unwrap();
-            tir.remove_unused_values().unwrap();
-            tir.to_string()
-        };
-        assert_eq!(moved(Target::parse("x86-64-v2").unwrap()), tir.to_string());
-        if Target::native().pair_unit() != PairUnit::Widening {
-            let text = moved(Target::native());
-            let products = text
-                .lines()
-                .filter(|l| l.contains("matmul(") || l.contains("map(%m") || l.contains("map(%n"));
-            assert_eq!(
-                products.collect::<Vec<_>>(),
-                [
-                    "%m#2: f32[2, 64] = matmul(%f, %m#1) transpose_b=1",
-                    "%m#3: f32[2, 64] = map(%m#2, %m, %b) { add(mul(a0, a1), a2) }",
-                    "%n#2: f32[2, 64] = matmul(%f, %n#1) transpose_b=1",
-                    "%n#3: f32[2, 64] = map(%n#2, %n, %s) { mul(mul(a0, a1), a2) }",
-                ]
-            );
+    fn into_def(mut self, root: Ref) -> Def {
+        self.expr.roots.push(root);
+        Def::Pointwise {
+            expr: self.expr,
+            args: self.args,
         }
     }
+}
 
-    /// 64 rows of i8, each with a scale of its own.
-    fn quantized_matrix() -> Tensor {
-        use crate::tensor::{BlockValues, Quantized};
-        let integers: Vec<i8> = (0..64 * 64).map(|i| (i % 7) as i8 - 3).collect();
-        let scales: Vec<f32> = (0..64).map(|i| 0.25 * (1 + i) as f32).collect();
-        let quantized = Quantized {
-            integers: Tensor::from_slice(&[64, 64], &integers),
-            strides: [64, 1],
-            shape: [64, 64],
-            zero: None,
-            scale: Some(BlockValues {
-                values: Tensor::from_slice(&[64], &scales),
-                offset: 0,
-                block: [1, 64],
-                strides: [1, 0],
-            }),
-            dtype: DType::F32,
-        };
-        quantized.into_tensor(&[64, 64]).unwrap()
+fn push_constant(tir: &mut Tir, tensor: Tensor) -> OpResult<ValueId> {
+    tir.push(tensor.dtype(), &tensor.shape().to_vec(), Def::Constant(tensor))
+}
+
+/// Pads the spatial dims of `input` with a zero point, which stands for 0, instead of the convolution.
+fn push_border(tir: &mut Tir, input: ValueId, padding: &mut [usize], zero: i32) -> OpResult<ValueId> {
+    if padding.iter().all(|&p| p == 0) {
+        return Ok(input);
     }
+    let (dtype, mut shape) = (tir.value(input).dtype, tir.value(input).shape.clone());
+    let mut before = vec![0; shape.len()];
+    for (d, p) in padding.iter_mut().enumerate() {
+        before[d + 2] = *p as i64;
+        shape[d + 2] += 2 * std::mem::take(p);
+    }
+    let special = Special::Pad {
+        before,
+        value: Scalar::from_i64(dtype, zero as i64),
+    };
+    let args = vec![input];
+    tir.push(dtype, &shape, Def::Special { args, special })
 }

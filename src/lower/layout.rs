@@ -12,13 +12,15 @@
 
 mod forms;
 
-use super::ir::{Def, Special, Tir, ValueDef, ValueId};
+use super::contract::byte_input;
+use super::ir::{Def, Special, Tir, ValueId};
 use crate::op::{Contraction, IndexMap, OpResult};
 use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
 
-/// Whether a convolution has kernels for either order.
-fn is_island_conv(d: &ValueDef) -> bool {
+/// Whether `v` is a convolution that has kernels for either order.
+fn is_island_conv(tir: &Tir, v: ValueId) -> bool {
+    let d = tir.value(v);
     let conv = matches!(
         &d.def,
         Def::Contract {
@@ -26,12 +28,13 @@ fn is_island_conv(d: &ValueDef) -> bool {
             ..
         }
     );
-    conv && matches!(d.dtype, DType::F32 | DType::F16 | DType::BF16) && d.shape.len() >= 3
+    let has_kernels = matches!(d.dtype, DType::F32 | DType::F16 | DType::BF16) || byte_input(tir, v).is_some();
+    conv && has_kernels && d.shape.len() >= 3
 }
 
 /// Converts islands to channels last.
 pub(in crate::lower) fn relayout(tir: &mut Tir) -> OpResult<()> {
-    if tir.values.iter().any(is_island_conv) {
+    if (0..tir.values.len()).any(|i| is_island_conv(tir, ValueId(i as u32))) {
         *tir = islands_last(tir)?;
     }
     Ok(())
@@ -87,7 +90,7 @@ fn gains_channels_last(tir: &Tir) -> Vec<bool> {
         for (position, v) in tir.operands(u).into_iter().enumerate() {
             let arg = tir.value(v);
             let gains = match &def.def {
-                Def::Contract { .. } => is_island_conv(def) && position == 0,
+                Def::Contract { .. } => is_island_conv(tir, u) && position == 0,
                 Def::Pointwise { .. } => in_island && arg.shape == def.shape,
                 Def::Special { special, .. } => match special {
                     Special::MaxPool(_) | Special::AvgPool { .. } => true,
@@ -223,7 +226,7 @@ impl Relayout<'_> {
             Def::Pointwise { expr, args } => self.pointwise(v, expr, args)?,
             Def::Reduce { arg, dims, reduction } => self.reduce(v, *arg, dims, reduction)?,
             Def::Special { args, special } => self.special(v, args, special)?,
-            Def::Contract { args, contraction } if is_island_conv(d) => self.conv(v, args, contraction)?,
+            Def::Contract { args, contraction } if is_island_conv(old, v) => self.conv(v, args, contraction)?,
             _ => false,
         };
         if done { Ok(()) } else { self.keep_layout(v) }

@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 13] = [
+pub const PIPELINE: [StepInfo; 14] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
@@ -56,6 +56,12 @@ pub const PIPELINE: [StepInfo; 13] = [
         "pools",
         "computes means over windows of channels-last values as depthwise convolutions",
         StepChange::Tir(pools::convolve_means),
+    ),
+    // After integers, whose products read bytes. Before fusion, which decides what is stored.
+    step_info(
+        "read-bytes",
+        "computes values of bytes, such as dequantized ones, again in each pointwise value that reads them",
+        StepChange::Tir(integers::read_bytes),
     ),
     // Before fusion, because a kernel has an accumulator for each of its reductions, also for equal ones.
     step_info(

@@ -1,7 +1,8 @@
-//! Conversions between f32 and f16 or bf16.
+//! Conversions between f32 and smaller dtypes.
 
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
+use crate::tensor::wide_function;
 use crate::types::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -9,10 +10,10 @@ use half::{bf16, f16};
 /// The number of elements in a chunk.
 const CHUNK: usize = 16 * 1024;
 
-/// Converts `dst.len()` elements of the 16-bit `dtype` from `src`.
+/// Converts `dst.len()` elements of `dtype` (f16, bf16, u8 or i8) from `src`.
 ///
 /// # Safety
-/// `src` is readable for these elements and aligned to 2 bytes, unless `dst` is empty.
+/// `src` is readable for these elements and aligned to them, unless `dst` is empty.
 pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
     let n = dst.len();
     let (to, from) = (SharedPtr(dst.as_mut_ptr()), SharedPtr(src.cast_mut()));
@@ -25,6 +26,8 @@ pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, d
                 DType::F16 => {
                     std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len).convert_to_f32_slice(dst)
                 }
+                DType::U8 => widen_unsigned(std::slice::from_raw_parts(from.get().add(at), len), dst),
+                DType::I8 => widen_signed(std::slice::from_raw_parts(from.get().cast::<i8>().add(at), len), dst),
                 _ => std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len).convert_to_f32_slice(dst),
             }
         }
@@ -42,14 +45,51 @@ pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     }
 }
 
-/// Rounds `src` to 16-bit `dtype` (to nearest, ties to even) at `dst`.
+wide_function! {
+    /// Converts u8 to f32.
+    pub(super) fn widen_unsigned = widen_unsigned_body(src: &[u8], dst: &mut [f32])
+}
+
+#[inline(always)]
+fn widen_unsigned_body(src: &[u8], dst: &mut [f32]) {
+    dst.iter_mut().zip(src).for_each(|(y, &x)| *y = x.into());
+}
+
+wide_function! {
+    /// Converts i8 to f32.
+    pub(super) fn widen_signed = widen_signed_body(src: &[i8], dst: &mut [f32])
+}
+
+#[inline(always)]
+fn widen_signed_body(src: &[i8], dst: &mut [f32]) {
+    dst.iter_mut().zip(src).for_each(|(y, &x)| *y = x.into());
+}
+
+wide_function! {
+    /// Converts f32 that are integers of at most 2²⁴ to i32.
+    pub(super) fn to_integers = to_integers_body(src: &[f32], dst: &mut [i32])
+}
+
+#[inline(always)]
+fn to_integers_body(src: &[f32], dst: &mut [i32]) {
+    const MOST: f32 = 16_777_216.0;
+    for (y, &x) in dst.iter_mut().zip(src) {
+        // A saturating conversion takes more instructions than these bounds.
+        let x = x.max(-MOST).min(MOST);
+        // SAFETY: the number fits, and is not NaN.
+        *y = unsafe { x.to_int_unchecked() };
+    }
+}
+
+/// Converts `src` to `dtype` at `dst`: rounds to f16 or bf16 (to nearest, ties to even), or stores integers as i32.
 ///
 /// # Safety
-/// `dst` is writable for as many elements and aligned to 2 bytes.
+/// `dst` is writable for as many elements and aligned to them.
 pub(super) unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match dtype {
+            DType::I32 => to_integers(src, std::slice::from_raw_parts_mut(dst.cast::<i32>(), src.len())),
             DType::F16 => std::slice::from_raw_parts_mut(dst.cast::<f16>(), src.len()).convert_from_f32_slice(src),
             _ => std::slice::from_raw_parts_mut(dst.cast::<bf16>(), src.len()).convert_from_f32_slice(src),
         }
@@ -65,6 +105,6 @@ pub(super) unsafe fn narrow_elements(pool: &Pool, dtype: DType, src: &[f32], dst
     pool.run(src.len().div_ceil(CHUNK), |i| {
         let part = &src[i * CHUNK..((i + 1) * CHUNK).min(src.len())];
         // SAFETY: the part lies in the destination; chunks do not overlap.
-        unsafe { narrow_row(dtype, part, to.get().add(2 * i * CHUNK)) };
+        unsafe { narrow_row(dtype, part, to.get().add(dtype.size() * i * CHUNK)) };
     });
 }

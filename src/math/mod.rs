@@ -9,6 +9,8 @@
 #![allow(clippy::needless_range_loop)]
 
 mod attention;
+#[cfg(test)]
+mod byte_tests;
 pub mod contract;
 mod conv;
 mod convert;

@@ -86,9 +86,12 @@ pub struct KernelTail {
     pub buffers: Vec<BufferId>,
     /// For each parameter, how its elements repeat, if the kernel reads them once for each row of the result.
     pub repeats: Vec<Option<Repeat>>,
+    /// The parameter for the sums of a product of bytes, i32, which are never complete in memory
+    /// ([`BufferPlace::Pieces`]). The kernel stores elements of another size to the step's result.
+    pub sums: Option<usize>,
 }
 
-/// The maximum number of parameters of a [`KernelTail`] with repeated elements.
+/// The maximum number of parameters of a [`KernelTail`] with repeated elements or sums in pieces.
 pub(crate) const MAX_TAIL_BUFFERS: usize = 16;
 
 /// A buffer whose element `i % period` belongs to element `i` of a result: the scale of each column, for example. The kernel reads

@@ -41,12 +41,7 @@ impl Executable {
                 self.args.clear();
                 let buffers = tail.iter().flat_map(|t| &t.buffers);
                 self.args.extend(buffers.map(|b| self.addresses[b.0]));
-                let follow = tail.as_ref().map(|t| Follow {
-                    kernels: &self.kernels,
-                    kernel: t.kernel,
-                    args: &self.args,
-                    repeats: &t.repeats,
-                });
+                let follow = tail.as_ref().map(|t| Follow::new(&self.kernels, t, &self.args));
                 self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }

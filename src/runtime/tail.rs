@@ -2,7 +2,7 @@
 
 use crate::code::CompiledKernels;
 use crate::math::contract::{Tile, TileTail};
-use crate::program::{MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Repeat};
+use crate::program::{KernelTail, MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Repeat};
 use std::ffi::c_void;
 
 /// A kernel that runs on pieces of a result that is never complete in memory. All its buffers are that result.
@@ -36,21 +36,38 @@ impl Alone<'_> {
 
 /// The kernel that runs on the pieces of a contraction's result.
 pub(super) struct Follow<'a> {
-    pub kernels: &'a CompiledKernels,
-    pub kernel: usize,
-    pub args: &'a [*mut u8],
+    kernels: &'a CompiledKernels,
+    kernel: usize,
+    args: &'a [*mut u8],
     /// How the elements of each buffer repeat.
-    pub repeats: &'a [Option<Repeat>],
+    repeats: &'a [Option<Repeat>],
+    /// The parameter whose elements are those of the piece, 4 bytes each.
+    sums: Option<usize>,
 }
 
-impl Follow<'_> {
-    /// Runs the kernel on a range of elements of the result.
+/// The size of a sum of bytes.
+const SUM: usize = size_of::<i32>();
+
+impl<'a> Follow<'a> {
+    /// The kernel of `tail` with the addresses of its buffers.
+    pub(super) fn new(kernels: &'a CompiledKernels, tail: &'a KernelTail, args: &'a [*mut u8]) -> Follow<'a> {
+        Follow {
+            kernels,
+            kernel: tail.kernel,
+            args,
+            repeats: &tail.repeats,
+            sums: tail.sums,
+        }
+    }
+
+    /// Runs the kernel on a range of elements of the result, the first of which is at `piece`.
     ///
     /// # Safety
     /// The elements are complete, and no other thread uses them.
-    unsafe fn run(&self, mut begin: usize, end: usize) {
+    unsafe fn run(&self, piece: *mut u8, mut begin: usize, end: usize) {
         let null = std::ptr::null_mut();
-        if self.repeats.iter().all(Option::is_none) {
+        let sums = piece.wrapping_sub(begin * SUM);
+        if self.sums.is_none() && self.repeats.iter().all(Option::is_none) {
             // SAFETY: the kernel is flat over the result and uses no scratch memory. It only reads the other buffers.
             unsafe { self.kernels.run(self.kernel, self.args, begin, end, null) };
             return;
@@ -68,6 +85,9 @@ impl Follow<'_> {
                     None => *base,
                 };
             }
+            if let Some(i) = self.sums {
+                args[i] = sums;
+            }
             let args = &args[..self.args.len().min(MAX_TAIL_BUFFERS)];
             // SAFETY: as above. Buffers that repeat are read between two multiples of their period, relative to the first.
             unsafe { self.kernels.run(self.kernel, args, begin, stop, null) };
@@ -81,12 +101,13 @@ impl Follow<'_> {
             // SAFETY: the context is the `Follow` that outlives the contraction; the tile belongs to the caller.
             let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };
             // Rows without gaps are one piece.
-            let whole = t.row_stride == t.cols;
+            let whole = t.row_stride == t.cols && t.data_stride == t.cols;
             let (rows, cols) = if whole { (1, t.rows * t.cols) } else { (t.rows, t.cols) };
             for row in 0..rows {
                 let begin = t.offset + row * t.row_stride;
+                let piece = t.data.wrapping_add(row * t.data_stride * SUM);
                 // SAFETY: the tile's elements are complete, and no other thread uses them.
-                unsafe { f.run(begin, begin + cols) };
+                unsafe { f.run(piece, begin, begin + cols) };
             }
         }
         TileTail {

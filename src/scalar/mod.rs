@@ -183,7 +183,7 @@ pub enum ScalarNode {
 }
 
 /// A scalar expression: values in evaluation order (operands before users, equal values merged), and the results.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScalarExpr {
     nodes: Vec<(ScalarNode, DType)>,
     /// The results, usually one.

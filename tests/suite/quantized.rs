@@ -214,7 +214,7 @@ fn other_weights_are_computed() {
     }
 }
 
-/// Quantized inputs: products of integers, with bf16 units where the machine has them.
+/// Quantized inputs: products of integers, with units for bytes or for bf16 where the machine has them.
 #[test]
 fn inputs_and_weights_of_integers() {
     let input = |x: &str, scale: &str, zero: &str, form: &str| {
@@ -251,9 +251,12 @@ fn inputs_and_weights_of_integers() {
         ),
     ] {
         let found = methods(&body, 20);
-        let is_fast = Target::native().pair_unit() != PairUnit::Widening;
+        let target = Target::native();
+        let [bytes, pairs] = [target.byte_unit(), target.pair_unit()].map(|unit| unit != PairUnit::Widening);
+        let is_of_bytes = found[0].contains("int8");
+        let is_of_pairs = found[0].contains("f32 in bf16");
         assert!(
-            found.len() == 1 && found[0].contains("f32 in bf16") == is_fast,
+            found.len() == 1 && is_of_bytes == bytes && is_of_pairs == (pairs && !bytes),
             "{found:?}\n{body}"
         );
     }

@@ -8,7 +8,7 @@ pub(in crate::lower) mod vectors;
 use crate::diag::{Code, Diagnostic};
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId};
-use crate::math::contract::{Activation, Addend, BatchDim, Conv, ConvLayout, MatMul};
+use crate::math::contract::{Activation, Addend, BatchDim, ByteInput, Conv, ConvLayout, MatMul};
 use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
 use crate::tensor::Tensor;
@@ -50,6 +50,7 @@ pub(in crate::lower) fn matmul(
         activation: act,
         quantized: None,
         small_integers: false,
+        bytes: None,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
     Contract::MatMul(merge_rows(desc), operands.into_iter().flatten().collect())
@@ -185,9 +186,35 @@ pub(in crate::lower) fn conv(
         output_layout: layout(last[1]),
         activation: act,
         small_integers: false,
+        bytes: None,
     };
     let used = [params.input, params.weight].into_iter().chain(params.bias);
     Contract::Conv(desc, used.map(|i| operands[i].clone()).collect())
+}
+
+/// The input's dtype, if `v` is a product of bytes: its weight is i8, and its sums are i32.
+pub(in crate::lower) fn byte_input(tir: &Tir, v: ValueId) -> Option<ByteInput> {
+    let Def::Contract { args, contraction } = &tir.value(v).def else {
+        return None;
+    };
+    let input = match contraction {
+        Contraction::MatMul(p) => args[p.a],
+        Contraction::Conv(c) => args[c.input],
+    };
+    match (tir.value(v).dtype, tir.value(input).dtype) {
+        (DType::I32, DType::U8) => Some(ByteInput::Unsigned),
+        (DType::I32, DType::I8) => Some(ByteInput::Signed),
+        _ => None,
+    }
+}
+
+/// Notes in the descriptor that it is a product of bytes.
+pub(in crate::lower) fn set_byte_input(contract: &mut Contract, input: Option<ByteInput>) {
+    match contract {
+        Contract::MatMul(desc, _) => desc.bytes = input,
+        Contract::Conv(desc, _) => desc.bytes = input,
+        _ => {}
+    }
 }
 
 /// Notes in the descriptor whether both factors are integers that bf16 represents.
@@ -296,6 +323,7 @@ mod tests {
             activation: Activation::None,
             quantized: None,
             small_integers: false,
+            bytes: None,
         };
         let merged = merge_rows(d.clone());
         assert_eq!(

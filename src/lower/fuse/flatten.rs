@@ -9,9 +9,6 @@ use crate::lower::ir::{Scheduled, Stored, ValueId};
 use crate::program::{MAX_TAIL_BUFFERS, Repeat};
 use std::collections::HashMap;
 
-/// Shorter rows are not worth a call of the kernel for each.
-const SHORTEST_ROW: usize = 32;
-
 /// A kernel with one loop over the elements of a contraction's result.
 pub(in crate::lower) struct FlatKernel {
     pub kernel: Kernel,
@@ -88,7 +85,7 @@ impl Rows<'_> {
             return None;
         };
         let [column] = inner.vars[..] else { return None };
-        if !inner.vector || !is_plain(inner) || k.extent(column) < SHORTEST_ROW {
+        if !inner.vector || !is_plain(inner) {
             return None;
         }
         let vars: Vec<Var> = outer.vars.iter().copied().chain([column]).collect();

@@ -7,7 +7,9 @@
 use super::cluster::Cluster;
 use super::{Fusion, Unit, UnitId};
 use crate::kernel::{Index, Inst, Kernel, Stmt, Var};
+use crate::lower::contract::byte_input;
 use crate::lower::ir::{Def, Scheduled, Stored, Tir, ValueId};
+use crate::op::Contraction;
 use crate::types::DType;
 use std::collections::HashMap;
 use std::fmt;
@@ -30,7 +32,7 @@ pub(in crate::lower) enum TailRefusal {
     Result,
     /// The kernel reduces.
     Reduces,
-    /// The kernel stores several values, or one whose dtype has no epilogues.
+    /// The kernel stores several values.
     Several,
     /// The kernel's result has a different size.
     Sizes,
@@ -48,7 +50,7 @@ impl fmt::Display for TailRefusal {
             TailRefusal::Shared => "other steps also read the result, so it must be in memory",
             TailRefusal::Result => "the result is an output of the graph, so it must be in memory",
             TailRefusal::Reduces => "it reduces rows, but a tile of the result is not a whole row",
-            TailRefusal::Several => "it does not store exactly one float value in place of the result",
+            TailRefusal::Several => "it does not store exactly one value in place of the result",
             TailRefusal::Sizes => "its number of elements differs from the result's",
             TailRefusal::Dtypes => "its dtype differs from the result's",
             TailRefusal::Taken => "it is already the epilogue of another matrix product",
@@ -75,14 +77,14 @@ pub(in crate::lower) fn refused_tails(
             let Some(Unit::Cluster(c)) = unit_at(fusion, *u) else {
                 continue;
             };
-            let result = only_result(tir, fusion, c);
+            let result = only_result(fusion, c);
             let refusal = match (by.len(), result) {
                 (2.., _) if by.contains(&None) => TailRefusal::Result,
                 (2.., _) => TailRefusal::Shared,
                 _ if c.reduced.contains(&true) => TailRefusal::Reduces,
                 (_, None) => TailRefusal::Several,
                 (_, Some(r)) if tir.value(r).numel() != tir.value(v).numel() => TailRefusal::Sizes,
-                (_, Some(r)) if tir.value(r).dtype != tir.value(v).dtype => TailRefusal::Dtypes,
+                (_, Some(r)) if !can_store(tir, v, r) => TailRefusal::Dtypes,
                 _ => TailRefusal::Taken,
             };
             let stored = c.members.iter().map(|m| m.value);
@@ -109,7 +111,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
     let mut read_by: HashMap<UnitId, Vec<ValueId>> = HashMap::new();
     for (&v, by) in &users {
         let def = tir.value(v);
-        let contraction = matches!(def.def, Def::Contract { .. }) && has_tails(def.dtype) && def.numel() > 0;
+        let contraction = matches!(def.def, Def::Contract { .. }) && has_tails(tir, v) && def.numel() > 0;
         if let (true, &[Some(u)]) = (contraction && !fusion.activated.contains_key(&v), &by[..]) {
             read_by.entry(u).or_default().push(v);
         }
@@ -119,14 +121,13 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
         let Some(Unit::Cluster(c)) = unit_at(fusion, u) else {
             continue;
         };
-        let Some(result) = only_result(tir, fusion, c) else {
+        let Some(result) = only_result(fusion, c) else {
             continue;
         };
-        // A tail overwrites the tile that it reads.
-        let (numel, dtype) = (tir.value(result).numel(), tir.value(result).dtype);
+        let numel = tir.value(result).numel();
         let hosts = read_by.get(&u).into_iter().flatten();
         let host = hosts
-            .filter(|&&v| tir.value(v).numel() == numel && tir.value(v).dtype == dtype)
+            .filter(|&&v| tir.value(v).numel() == numel && can_store(tir, v, result))
             .max_by_key(|v| position.get(v));
         if let Some(&contraction) = host {
             tails.insert(u, Host { contraction, result });
@@ -139,21 +140,38 @@ fn unit_at(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
     fusion.units[u.as_u32() as usize].as_ref()
 }
 
-/// Whether contractions of the dtype run tails.
-fn has_tails(dtype: DType) -> bool {
+/// Whether the contraction `v` runs tails. Sums of bytes need rows of channels for it.
+fn has_tails(tir: &Tir, v: ValueId) -> bool {
+    let is_matrix = matches!(
+        tir.value(v).def,
+        Def::Contract {
+            contraction: Contraction::MatMul(_),
+            ..
+        }
+    );
+    let in_rows = || is_matrix || tir.channels_last.get(&v).is_some_and(|last| last[1]);
+    is_tail_dtype(tir.value(v).dtype) || byte_input(tir, v).is_some() && in_rows()
+}
+
+/// Whether a tail of the contraction `host` can store `result`. It overwrites the tile that it reads, except sums of bytes.
+fn can_store(tir: &Tir, host: ValueId, result: ValueId) -> bool {
+    let dtype = tir.value(result).dtype;
+    byte_input(tir, host).is_some() || is_tail_dtype(dtype) && dtype == tir.value(host).dtype
+}
+
+fn is_tail_dtype(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// The only stored value of a cluster without reductions, if its dtype has tails.
-fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
+/// The only stored value of a cluster without reductions.
+fn only_result(fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
     let mut stored = c
         .members
         .iter()
         .map(|m| m.value)
         .filter(|v| fusion.stored[v.0 as usize]);
     let result = stored.next()?;
-    let single = stored.next().is_none() && !c.reduced.contains(&true);
-    (single && has_tails(tir.value(result).dtype)).then_some(result)
+    (stored.next().is_none() && !c.reduced.contains(&true)).then_some(result)
 }
 
 /// For each contraction, the units that read its result. `None` means that it is a result of the program.

@@ -85,14 +85,14 @@ impl Bf16Attention {
     fn alloc_work(&self, rows: usize) -> Work {
         let (d, size) = (&self.desc, self.kernels.row_element());
         let panels = |n: usize, depth: usize| n.div_ceil(COLS) * COLS * padded_run(depth) / 2;
-        let row = packed_row(padded_run(d.size)) * size / 4;
+        let row = packed_row(padded_run(d.size) * size) / 4;
         Work {
             blocks: self.kernels.begin(),
             keys: scratch::take_buffer(panels(KEYS, d.size)),
             values: scratch::take_buffer(panels(d.value_size, KEYS)),
             queries: scratch::take_buffer(if self.queries_in_place() { 0 } else { rows * row }),
             scores: scratch::take_buffer((self.block_rows() + 2) * SCORE_ROW),
-            weights: scratch::take_buffer(self.block_rows() * packed_row(KEYS) * size / 4),
+            weights: scratch::take_buffer(self.block_rows() * packed_row(KEYS * size) / 4),
             sums: scratch::take_buffer(rows * d.value_size),
             state: scratch::take_buffer(3 * rows),
         }
@@ -203,7 +203,8 @@ impl Bf16Attention {
     /// # Safety
     /// As for [`Bf16Attention::attend_rows`].
     unsafe fn pack_weights(&self, b: KeyBlock, n: usize, out: *mut f32, factors: *const f32, w: &mut Work) -> Rows {
-        let (size, row) = (self.desc.value_size, packed_row(KEYS));
+        let size = self.desc.value_size;
+        let row = packed_row(KEYS * self.kernels.row_element()) / self.kernels.row_element();
         let run = padded_run(b.count);
         let first = w.weights.as_mut_ptr().cast::<u8>();
         for i in 0..n {

@@ -18,7 +18,7 @@ pub struct Constant<'a> {
     shared: Option<(&'a Packer<'a>, &'a Tensor)>,
     /// The offset of the first byte.
     at: usize,
-    /// The 16-bit dtype of the tensor's elements, if the bytes are to be widened to f32.
+    /// The dtype of the tensor's elements, f16, bf16 or i8, if they are to be widened to f32.
     narrow: Option<DType>,
     /// Whether a plan may keep a form that is larger than the constant.
     room: bool,
@@ -53,13 +53,21 @@ impl<'a> Constant<'a> {
         }
     }
 
-    /// The constant widened to f32. Its elements have dtype `dtype` (f16 or bf16).
+    /// The constant widened to f32. Its elements have dtype `dtype` (f16, bf16 or i8).
     pub fn widen_from(self, dtype: DType) -> Constant<'a> {
-        Constant {
+        let wide = Constant {
             narrow: Some(dtype),
-            at: 2 * self.at,
             ..self
+        };
+        Constant {
+            at: wide.growth() * self.at,
+            ..wide
         }
+    }
+
+    /// How many times as many bytes the constant has as the tensor.
+    fn growth(&self) -> usize {
+        self.narrow.map_or(1, |d| DType::F32.size() / d.size())
     }
 
     /// Allows a plan to keep a form of the constant that is larger than the constant; see
@@ -96,8 +104,7 @@ impl<'a> Constant<'a> {
             (None, Some((_, t))) => t.byte_count(),
             (None, None) => 0,
         };
-        let wide = if self.narrow.is_some() { 2 } else { 1 };
-        (wide * whole).saturating_sub(self.at)
+        (self.growth() * whole).saturating_sub(self.at)
     }
 
     /// Whether the length is 0.
@@ -108,7 +115,7 @@ impl<'a> Constant<'a> {
     /// Calls `f` with the bytes.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let part = |b: &[u8]| match self.narrow {
-            Some(d) => f(&widen_to_f32_bytes(d, &b[self.at / 2..])),
+            Some(d) => f(&widen_to_f32_bytes(d, &b[self.at / self.growth()..])),
             None => f(&b[self.at..]),
         };
         match (self.bytes, self.shared) {
@@ -173,8 +180,11 @@ impl Constant<'_> {
     }
 }
 
-/// Converts bytes of f16 or bf16 elements to bytes of f32 elements.
+/// Converts bytes of f16, bf16 or i8 elements to bytes of f32 elements.
 fn widen_to_f32_bytes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    if dtype == DType::I8 {
+        return bytes.iter().flat_map(|&x| f32::from(x as i8).to_ne_bytes()).collect();
+    }
     let mut v = vec![0f32; bytes.len() / 2];
     widen_bytes(dtype, &bytes[..2 * v.len()], &mut v);
     v.iter().flat_map(|x| x.to_ne_bytes()).collect()

@@ -1,6 +1,6 @@
 //! The descriptor of convolutions.
 
-use super::{Activation, Constant, TileTail};
+use super::{Activation, ByteInput, Constant, TileTail};
 use crate::parallel::Pool;
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub enum ConvLayout {
 /// or `[in, out / groups, kernel…]` if transposed. Padding is with zeros and the same at both ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
-    /// The dtype of every operand.
+    /// The dtype of every operand, unless the factors are [`bytes`](Self::bytes).
     pub dtype: DType,
     /// The number of images.
     pub batch: usize,
@@ -54,6 +54,9 @@ pub struct Conv {
     /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
     /// rounded as those of f32.
     pub small_integers: bool,
+    /// For products of bytes: the dtype of the input. The weight is i8 and constant, [`dtype`](Self::dtype) is that of the
+    /// result, i32, and there is neither a bias nor an activation.
+    pub bytes: Option<ByteInput>,
 }
 
 impl Conv {
@@ -77,6 +80,7 @@ impl Conv {
             output_layout: ConvLayout::ChannelsFirst,
             activation: Activation::None,
             small_integers: false,
+            bytes: None,
         }
     }
 
@@ -133,6 +137,11 @@ impl Conv {
             if self.bias { self.out_channels } else { 0 },
             len(&[self.batch, self.out_channels, out[0], out[1], out[2]])?,
         ])
+    }
+
+    /// The size of an element of the input and of the weight in bytes.
+    pub fn factor_size(&self) -> usize {
+        if self.bytes.is_some() { 1 } else { self.dtype.size() }
     }
 
     /// The number of multiply-adds, for estimates.

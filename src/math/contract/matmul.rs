@@ -1,6 +1,6 @@
 //! The descriptor of matrix products.
 
-use super::{Activation, Constant, TileTail, strided_extent};
+use super::{Activation, ByteInput, Constant, TileTail, strided_extent};
 use crate::parallel::Pool;
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct Addend {
 /// the addend is not read if `beta == 0`, and `k == 0` gives `beta * addend`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
-    /// The dtype of every operand.
+    /// The dtype of every operand, unless the factors are [`bytes`](Self::bytes).
     pub dtype: DType,
     /// Batch dimensions, outermost first.
     pub batch: Vec<BatchDim>,
@@ -66,6 +66,9 @@ pub struct MatMul {
     /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
     /// rounded as those of f32.
     pub small_integers: bool,
+    /// For products of bytes: the dtype of A. B is i8, [`dtype`](Self::dtype) is that of the result, i32, and there is neither an
+    /// addend nor an activation.
+    pub bytes: Option<ByteInput>,
 }
 
 impl MatMul {
@@ -86,6 +89,7 @@ impl MatMul {
             activation: Activation::None,
             quantized: None,
             small_integers: false,
+            bytes: None,
         }
     }
 
@@ -115,6 +119,11 @@ impl MatMul {
             },
             strided_extent(size, dims(|d| d.c).chain([(self.m, self.c_row), (self.n, 1)]))?,
         ])
+    }
+
+    /// The size of an element of A and B in bytes.
+    pub fn factor_size(&self) -> usize {
+        if self.bytes.is_some() { 1 } else { self.dtype.size() }
     }
 
     /// The number of matrices in the batch.

@@ -85,12 +85,33 @@ impl Precision {
     }
 }
 
+/// The dtype of the input of a product of bytes. The weight is i8, and the sums are i32, which wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ByteInput {
+    /// u8.
+    Unsigned,
+    /// i8.
+    Signed,
+}
+
+impl ByteInput {
+    /// The dtype itself.
+    pub fn dtype(self) -> DType {
+        match self {
+            ByteInput::Unsigned => DType::U8,
+            ByteInput::Signed => DType::I8,
+        }
+    }
+}
+
 /// A finished rectangle of a result, passed to a [`TileTail`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// The first element, of the result's dtype.
+    /// The first element, of the result's dtype: in the result, or in working memory of the contraction.
     pub data: *mut u8,
+    /// The stride between rows of `data`, in elements.
+    pub data_stride: usize,
     /// The offset of the first element from the start of the result, in elements.
     pub offset: usize,
     /// The index of the matrix in the batch (row-major over the batch dimensions), or of the convolution's image.
@@ -105,7 +126,7 @@ pub struct Tile {
     pub rows: usize,
     /// The number of columns. The elements of a row are contiguous.
     pub cols: usize,
-    /// The stride between rows, in elements.
+    /// The stride between rows of the result, in elements.
     pub row_stride: usize,
 }
 

@@ -1,7 +1,9 @@
-//! Plans that wrap other plans: 16-bit floats computed in f32, and other layouts converted to channels first.
+//! Plans that wrap other plans: 16-bit floats and bytes computed in f32, and other layouts converted to channels first.
 
 use super::plan_f32;
-use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile, TileTail};
+use crate::math::contract::{
+    ByteInput, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile, TileTail,
+};
 use crate::math::convert::{narrow_elements, widen_elements};
 use crate::math::scratch::{self, SharedPtr};
 use crate::math::transpose::permute;
@@ -9,7 +11,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
-/// An f16 or bf16 convolution: converted to f32, computed there, and rounded once.
+/// An f16 or bf16 convolution: converted to f32, computed there, and rounded once. Or one of bytes, whose sums f32 has exactly.
 pub(super) struct Adapted {
     conv: Conv,
     inner: Box<dyn ConvPlan>,
@@ -28,10 +30,12 @@ impl Adapted {
     ) -> Result<Adapted, PlanError> {
         let inner = Conv {
             dtype: DType::F32,
+            bytes: None,
             ..conv.clone()
         };
         let ConvConstants { weight, bias } = constants;
-        let [weight, bias] = [weight, bias].map(|c| Some(c?.widen_from(conv.dtype)));
+        let dtype = if conv.bytes.is_some() { DType::I8 } else { conv.dtype };
+        let [weight, bias] = [weight, bias].map(|c| Some(c?.widen_from(dtype)));
         let wide = ConvConstants { weight, bias };
         let mut lens = extents;
         if weight.is_some() {
@@ -48,11 +52,12 @@ impl Adapted {
 
 impl ConvPlan for Adapted {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let dtype = self.conv.dtype;
         let [nx, nw, nb, ny] = self.lens;
         if ny == 0 {
             return;
         }
+        let bytes = self.conv.bytes.map(ByteInput::dtype);
+        let dtype = bytes.unwrap_or(self.conv.dtype);
         let (mut x, mut weight) = (scratch::take_buffer(nx), scratch::take_buffer(nw));
         let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(ny));
         // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
@@ -68,8 +73,12 @@ impl ConvPlan for Adapted {
                 tail: None,
             };
             self.inner.run(pool, &inner);
-            narrow_elements(pool, dtype, &y, args.y);
-            run_tail(pool, &self.conv, args.y, args.tail);
+            // The tail makes elements of another size from sums of bytes.
+            let waits = bytes.is_some() && args.tail.is_some();
+            let mut sums = scratch::take_buffer(if waits { ny } else { 0 });
+            let to = if waits { sums.as_mut_ptr().cast() } else { args.y };
+            narrow_elements(pool, self.conv.dtype, &y, to);
+            run_tail(pool, &self.conv, to, args.tail);
         }
     }
 
@@ -188,6 +197,7 @@ pub(super) unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option
                 rows: per.min(rows - row),
                 cols,
                 row_stride: cols,
+                data_stride: cols,
             };
             tail.run(&tile);
         }

@@ -269,6 +269,7 @@ impl Expand {
             rows: (end - r) * width,
             cols: channels,
             row_stride: all,
+            data_stride: all,
         };
         // SAFETY: these rows are finished.
         unsafe { tail.run(&tile) };
@@ -286,6 +287,7 @@ fn row_tile(data: *mut f32, n: usize) -> Tile {
         rows: 1,
         cols: n,
         row_stride: n,
+        data_stride: n,
     }
 }
 

@@ -14,17 +14,17 @@
 //!
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! bf16 with one group multiplies pairs of 16-bit elements ([`bf16`]). Other bf16 and f16 convolutions are computed in f32
+//! bf16 with one group multiplies pairs of 16-bit elements ([`pairs`]). Other bf16 and f16 convolutions are computed in f32
 //! and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
-mod bf16;
 mod channels;
 mod direct;
 mod expand;
 mod general;
 mod grouped;
 mod padded;
+mod pairs;
 mod panels;
 mod phases;
 mod plane;
@@ -62,16 +62,23 @@ pub(super) fn plan(
     let extents = conv.extents().ok_or(PlanError::Size)?;
     check_constant_len(conv, constants.weight, extents[1])?;
     check_constant_len(conv, constants.bias, extents[2])?;
+    if let Some(input) = conv.bytes {
+        return match pairs::depthwise::applicable_weight(conv, &constants) {
+            _ if pairs::is_applicable(conv) => pairs::plan(pairs.for_bytes(input), conv, constants),
+            Some(w) => Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?)),
+            None => Ok(Box::new(adapt::Adapted::new(isa, true, conv, constants, extents)?)),
+        };
+    }
     let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.are_faster_than_f32();
     match conv.dtype {
-        DType::F32 if narrow && bf16::is_applicable(conv) => bf16::plan(pairs, conv, constants),
+        DType::F32 if narrow && pairs::is_applicable(conv) => pairs::plan(pairs, conv, constants),
         DType::F32 => plan_f32(isa, exact, conv, constants),
-        DType::BF16 if bf16::is_applicable(conv) => bf16::plan(pairs, conv, constants),
-        DType::BF16 if let Some(w) = bf16::upsample::applicable_weight(conv, &constants) => {
-            Ok(Box::new(bf16::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
+        DType::BF16 if pairs::is_applicable(conv) => pairs::plan(pairs, conv, constants),
+        DType::BF16 if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) => {
+            Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
         }
-        DType::BF16 if let Some(w) = bf16::depthwise::applicable_weight(conv, &constants) => {
-            Ok(Box::new(bf16::depthwise::Bf16Depthwise::new(isa, conv, constants, w)?))
+        DType::BF16 if let Some(w) = pairs::depthwise::applicable_weight(conv, &constants) => {
+            Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?))
         }
         DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?)),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
@@ -125,8 +132,8 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
 
 fn check_constant_len(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<(), PlanError> {
     match bytes {
-        Some(b) if b.len() != n * conv.dtype.size() => Err(PlanError::Constant {
-            need: n * conv.dtype.size(),
+        Some(b) if b.len() != n * conv.factor_size() => Err(PlanError::Constant {
+            need: n * conv.factor_size(),
             got: b.len(),
         }),
         _ => Ok(()),

@@ -126,6 +126,7 @@ impl Plane {
             rows: 1,
             cols,
             row_stride: cols,
+            data_stride: cols,
         }
     }
 

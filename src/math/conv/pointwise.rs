@@ -49,6 +49,7 @@ pub(super) fn product(conv: &Conv) -> MatMul {
         addend: 0,
     }];
     d.activation = conv.activation;
+    d.bytes = conv.bytes;
     d.addend = conv.bias.then_some(Addend {
         row: first as usize,
         col: !first as usize,

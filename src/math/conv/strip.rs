@@ -120,6 +120,7 @@ impl ConvOutput {
                 rows: if first { part.channels } else { part.pixels },
                 cols: if first { part.pixels } else { part.channels },
                 row_stride: if first { self.pixels } else { self.channels },
+                data_stride: if first { self.pixels } else { self.channels },
             };
             tail.run(&tile);
         }

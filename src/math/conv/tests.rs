@@ -85,6 +85,7 @@ fn conv() -> impl Strategy<Value = Conv> {
                     output_layout,
                     activation,
                     small_integers: false,
+                    bytes: None,
                 }
             },
         )

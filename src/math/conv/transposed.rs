@@ -245,6 +245,7 @@ impl ConvPlan for Transposed {
                         rows: 1,
                         cols: plane,
                         row_stride: plane,
+                        data_stride: plane,
                     };
                     self.finish_plane(products.get().add(i * taps * pixels), bias.get(), &tile, tail);
                 }

@@ -1,11 +1,10 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. [`bf16`] multiplies pairs of 16-bit elements. A constant B of integers times
+//! times a transposed dynamic matrix. [`pairs`] multiplies pairs of 16-bit elements. A constant B of integers times
 //! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and f16 is converted to and
 //! from f32.
 
-pub(crate) mod bf16;
 pub(crate) mod dot;
 mod grid;
 mod half;
@@ -13,6 +12,7 @@ mod integers;
 pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
+pub(crate) mod pairs;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +29,13 @@ pub(super) fn plan(
 ) -> Result<Box<dyn MatMulPlan>, PlanError> {
     let isa = pairs.isa;
     let extents = check_operands(desc, constants)?;
+    if let Some(input) = desc.bytes {
+        return Ok(Box::new(pairs::PairMatMulPlan::new(
+            pairs.for_bytes(input),
+            desc,
+            constants,
+        )));
+    }
     if let Some(plan) = plan_pairs(pairs, precision, desc, constants) {
         return Ok(Box::new(plan));
     }
@@ -50,7 +57,7 @@ fn check_operands(desc: &MatMul, constants: MatMulConstants) -> Result<[usize; 4
         return Err(PlanError::Size);
     }
     for (constant, n) in [(constants.a, extents[0]), (constants.b, extents[1])] {
-        let (need, got) = (n * desc.dtype.size(), constant.map(|c| c.len()));
+        let (need, got) = (n * desc.factor_size(), constant.map(|c| c.len()));
         if let Some(got) = got.filter(|&got| got < need) {
             return Err(PlanError::Constant { need, got });
         }
@@ -64,17 +71,17 @@ fn plan_pairs(
     precision: Precision,
     desc: &MatMul,
     constants: MatMulConstants,
-) -> Option<bf16::Bf16MatMulPlan> {
+) -> Option<pairs::PairMatMulPlan> {
     if desc.small_integers && pairs.are_faster_than_f32() && desc.m > integers::ROWS {
         // Unpacking integers in every call would take longer than reading pairs.
-        return Some(bf16::Bf16MatMulPlan::new(pairs, desc, constants));
+        return Some(pairs::PairMatMulPlan::new(pairs, desc, constants));
     }
     let pairs_multiply = desc.dtype == DType::BF16 || desc.dtype == DType::F32 && precision == Precision::Bf16;
     match (pairs_multiply, desc.quantized) {
         (false, _) => None,
-        (true, None) => Some(bf16::Bf16MatMulPlan::new(pairs, desc, constants)),
+        (true, None) => Some(pairs::PairMatMulPlan::new(pairs, desc, constants)),
         // Integers are exact in f32, and reading them is cheaper than reading pairs.
-        (true, Some(_)) => bf16::Bf16MatMulPlan::with_integers(pairs, desc, constants),
+        (true, Some(_)) => pairs::PairMatMulPlan::with_integers(pairs, desc, constants),
     }
 }
 
@@ -119,9 +126,19 @@ struct Rect {
 /// The rectangle lies in the result and is finished; nothing else uses it.
 unsafe fn run_tail(desc: &MatMul, tail: &TileTail, c: *mut u8, offset: usize, r: Rect) {
     let first = offset + r.row * desc.c_row + r.col;
+    // SAFETY: the rectangle lies in the result.
+    unsafe { run_tail_on(desc, tail, [first, desc.c_row], c.add(first * desc.dtype.size()), r) };
+}
+
+/// Runs `tail` on a rectangle that begins with element `first` of the result and whose elements are at `data`, with the
+/// given stride between rows.
+///
+/// # Safety
+/// The rectangle lies in the result; its elements are finished, and nothing else uses them.
+unsafe fn run_tail_on(desc: &MatMul, tail: &TileTail, [first, data_stride]: [usize; 2], data: *mut u8, r: Rect) {
     let tile = Tile {
-        // SAFETY: the rectangle lies in the result.
-        data: unsafe { c.add(first * desc.dtype.size()) },
+        data,
+        data_stride,
         offset: first,
         batch: r.batch,
         row: r.row,

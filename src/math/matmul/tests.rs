@@ -127,6 +127,7 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
         activation: c.activation,
         quantized: None,
         small_integers: false,
+        bytes: None,
     };
     let want = expected(c, &a, &b, addend.as_ref(), strides);
     let a = if c.a_transposed { transpose(&a) } else { a };

@@ -1,11 +1,13 @@
 //! AMX: `tdpbf16ps` adds the products of 16 rows by 32 product indices with 16 columns to a tile of 16 by 16 sums.
+//! `tdpbusd` and `tdpbssd` do so for 64 product indices of bytes, the first factors of which are u8 or i8.
 //!
 //! Rust's intrinsics are unstable, so this is assembly. Tiles are state of the thread: [`configure`] sets their sizes, which
 //! costs about 50 ns, and [`release`] returns them to their initial state, so that the system need not save them. The
 //! registers: 0 to 3 are sums (rows of the first tile of A, then of the second, by two groups of 16 columns), 4 and 5 are
 //! the tiles of A, 6 and 7 those of B.
 
-use super::{COLS, PREFETCHED, PairJob, STEP};
+use super::{COLS, Factors, PREFETCHED, PairJob, STEP_WORDS};
+use crate::math::contract::ByteInput;
 use std::arch::asm;
 use std::sync::OnceLock;
 
@@ -75,40 +77,40 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
 
-/// The instructions of a step, by the tile that they load or the sums that they add to.
+/// The instructions of a step, by the tile that they load or the sums that they add to. The first argument multiplies.
 macro_rules! tile {
-    (a0) => {
+    ($dot:literal a0) => {
         "tileloadd tmm4, [{a0} + {row}]"
     };
-    (a1) => {
+    ($dot:literal a1) => {
         "tileloadd tmm5, [{a1} + {row}]"
     };
-    (b0) => {
+    ($dot:literal b0) => {
         "tileloadd tmm6, [{b} + {bs}]"
     };
-    (b1) => {
+    ($dot:literal b1) => {
         "tileloadd tmm7, [{b} + {bs} + 64]"
     };
-    (a0b0) => {
-        "tdpbf16ps tmm0, tmm4, tmm6"
+    ($dot:literal a0b0) => {
+        concat!($dot, " tmm0, tmm4, tmm6")
     };
-    (a0b1) => {
-        "tdpbf16ps tmm1, tmm4, tmm7"
+    ($dot:literal a0b1) => {
+        concat!($dot, " tmm1, tmm4, tmm7")
     };
-    (a1b0) => {
-        "tdpbf16ps tmm2, tmm5, tmm6"
+    ($dot:literal a1b0) => {
+        concat!($dot, " tmm2, tmm5, tmm6")
     };
-    (a1b1) => {
-        "tdpbf16ps tmm3, tmm5, tmm7"
+    ($dot:literal a1b1) => {
+        concat!($dot, " tmm3, tmm5, tmm7")
     };
 }
 
 /// The loop over the steps of a segment, with the instructions for the tiles that are used.
 macro_rules! steps {
-    ($job:ident, $a:ident, $b:ident, $next:ident, $steps:ident, [$($tile:ident)*]) => {
+    ($dot:literal, $job:ident, $a:ident, $b:ident, $next:ident, [$($tile:ident)*]) => {
         asm!(
             "2:",
-            $(tile!($tile),)*
+            $(tile!($dot $tile),)*
             "prefetcht1 [{next}]",
             "prefetcht1 [{next} + 64]",
             "prefetcht1 [{next} + 128]",
@@ -123,8 +125,8 @@ macro_rules! steps {
             "add {a1}, 64",
             "dec {n}",
             "jnz 2b",
-            a0 = inout(reg) $a[0] => _, a1 = inout(reg) $a[1] => _, row = in(reg) 2 * $job.a_row,
-            b = inout(reg) $b => _, next = inout(reg) $next => _, bs = in(reg) 4 * COLS, n = inout(reg) $steps => _,
+            a0 = inout(reg) $a[0] => _, a1 = inout(reg) $a[1] => _, row = in(reg) $job.a_row,
+            b = inout(reg) $b => _, next = inout(reg) $next => _, bs = in(reg) 4 * COLS, n = inout(reg) $job.steps => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _, options(nostack, readonly)
         )
@@ -144,29 +146,36 @@ enum UsedTiles {
     One,
 }
 
-/// Adds the products of one segment to the sums, which are in tiles.
-///
-/// # Safety
-/// As for [`run_block`]; there are `steps > 0` steps.
-#[inline]
-unsafe fn add_segment(job: &PairJob, used: UsedTiles, a: [*const u8; 2], [b, next]: [*const u16; 2], steps: usize) {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        match used {
-            UsedTiles::All => steps!(job, a, b, next, steps, [b0 a0 a0b0 b1 a0b1 a1 a1b0 a1b1]),
-            UsedTiles::Narrow => steps!(job, a, b, next, steps, [b0 a0 a0b0 a1 a1b0]),
-            UsedTiles::Low => steps!(job, a, b, next, steps, [b0 a0 a0b0 b1 a0b1]),
-            UsedTiles::One => steps!(job, a, b, next, steps, [b0 a0 a0b0]),
+/// Defines a function that adds the products of one segment to the sums, which are in tiles, with the given instruction.
+macro_rules! segment_function {
+    ($name:ident, $dot:literal) => {
+        /// # Safety
+        /// As for [`run_block`]; there is a step.
+        #[inline]
+        unsafe fn $name(job: &PairJob, used: UsedTiles, a: [*const u8; 2], [b, next]: [*const u16; 2]) {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                match used {
+                    UsedTiles::All => steps!($dot, job, a, b, next, [b0 a0 a0b0 b1 a0b1 a1 a1b0 a1b1]),
+                    UsedTiles::Narrow => steps!($dot, job, a, b, next, [b0 a0 a0b0 a1 a1b0]),
+                    UsedTiles::Low => steps!($dot, job, a, b, next, [b0 a0 a0b0 b1 a0b1]),
+                    UsedTiles::One => steps!($dot, job, a, b, next, [b0 a0 a0b0]),
+                }
+            }
         }
-    }
+    };
 }
+
+segment_function!(add_pairs, "tdpbf16ps");
+segment_function!(add_unsigned_bytes, "tdpbusd");
+segment_function!(add_signed_bytes, "tdpbssd");
 
 /// Computes a block into `sums`.
 ///
 /// # Safety
 /// As for [`PairBlocks::compute`](super::PairBlocks::compute); the tiles are configured for the block's rows.
 #[inline]
-pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
+pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: *mut f32) {
     let tall = job.rows[1] > 0;
     let used = match (tall, job.cols > COLS / 2) {
         (true, true) => UsedTiles::All,
@@ -174,8 +183,7 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
         (false, true) => UsedTiles::Low,
         (false, false) => UsedTiles::One,
     };
-    let steps = job.run / STEP;
-    let segments = if steps == 0 { &[] } else { job.segments };
+    let segments = if job.steps == 0 { &[] } else { job.segments };
     // SAFETY: guaranteed by the caller. The sums in tiles survive from one piece of assembly to the next, because
     // compiled code uses no tiles.
     unsafe {
@@ -188,9 +196,14 @@ pub(super) unsafe fn run_block(job: &PairJob, sums: *mut f32) {
         );
         let (mut b, mut next) = (job.b, job.next);
         for &offset in segments {
-            add_segment(job, used, job.a.map(|a| a.wrapping_add(2 * offset)), [b, next], steps);
-            b = b.wrapping_add(job.run * COLS);
-            next = next.wrapping_add(steps * PREFETCHED);
+            let a = job.a.map(|a| a.wrapping_add(offset));
+            match factors {
+                Factors::Bf16 => add_pairs(job, used, a, [b, next]),
+                Factors::Bytes(ByteInput::Unsigned) => add_unsigned_bytes(job, used, a, [b, next]),
+                Factors::Bytes(ByteInput::Signed) => add_signed_bytes(job, used, a, [b, next]),
+            }
+            b = b.wrapping_add(job.steps * STEP_WORDS);
+            next = next.wrapping_add(job.steps * PREFETCHED);
         }
         let second = sums.add(job.rows[0] * COLS);
         asm!("tilestored [{c} + {s}], tmm0", "tilestored [{c} + {s} + 64], tmm1",

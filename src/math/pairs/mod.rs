@@ -1,9 +1,10 @@
-//! Products of bf16 with f32 sums: the blocks that matrix products and convolutions are made of.
+//! Products of bf16 with f32 sums, and of bytes with i32 sums: the blocks that matrix products and convolutions are made of.
 //!
-//! B is packed in 16 bits in pairs along the product index: `[panel][k / 2][32 columns][2]`, with zeros up to a multiple of
-//! [`STEP`] product indices. All units read this form. A stays in rows, whose elements are contiguous along the product
-//! index; a row of bf16 already consists of pairs. A block has up to two tiles of rows and one panel of columns. Its sums
-//! are f32 in a buffer in the L1 cache, from which [`store`] writes the result with bias, activation and one rounding.
+//! B is packed in groups of 32 bits along the product index: a pair of bf16, `[panel][k / 2][32 columns][2]`, or four bytes,
+//! `[panel][k / 4][32 columns][4]`, with zeros up to a whole step of 64 bytes. All units read this form. A stays in rows,
+//! whose elements are contiguous along the product index; a row already consists of groups. A block has up to two tiles of
+//! rows and one panel of columns. Its sums are in a buffer in the L1 cache, from which [`store`] writes the result with bias,
+//! activation and one rounding.
 //!
 //! | unit | instructions | order of each sum |
 //! | --- | --- | --- |
@@ -14,6 +15,8 @@
 //! `tdpbf16ps` and `vdpbf16ps` treat denormal elements as zero and flush sums that would be denormal, as they do in
 //! torch, whose bf16 products (oneDNN) use the same instructions. Widened elements keep denormals, as torch does on
 //! processors without these instructions.
+//!
+//! Products of bytes ([`Factors::Bytes`]) use `tdpbusd` and `tdpbssd`, or `vpdpbusd`. Their sums are exact modulo 2³².
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -25,27 +28,41 @@ pub(super) mod store;
 pub(super) mod tests;
 mod vector;
 
+use super::contract::ByteInput;
 use super::scratch::{self, Scratch};
-use crate::target::{Isa, PairUnit, Target};
+use crate::target::{Feature, Isa, PairUnit, Target};
 use std::fmt;
 
 /// The number of columns in a panel of B.
 pub(super) const COLS: usize = 32;
-/// Runs of product indices are padded to a multiple of this number, the product indices of one AMX instruction.
+/// Runs of product indices of bf16 are padded to a multiple of this number, the product indices of one AMX instruction.
 pub(super) const STEP: usize = 32;
+/// The product indices of bytes in one AMX instruction.
+const BYTE_STEP: usize = 2 * STEP;
+/// The length of a panel of B for one step, in words of 16 bits.
+const STEP_WORDS: usize = STEP * COLS;
 /// The maximum number of rows in a tile of any unit.
 const TILE_ROWS: usize = 16;
 /// The number of elements of the buffer for a block's sums.
 const SUMS: usize = 2 * TILE_ROWS * COLS;
 
-/// `n` product indices with padding.
+/// `n` product indices of bf16 with padding.
 pub(super) fn padded_run(n: usize) -> usize {
     n.next_multiple_of(STEP)
 }
 
-/// One block: up to two tiles of rows times one panel. Strides are in elements.
+/// The elements of both factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Factors {
+    /// bf16. Sums are f32.
+    Bf16,
+    /// Bytes: A is of this dtype, and B is i8. Sums are i32.
+    Bytes(ByteInput),
+}
+
+/// One block: up to two tiles of rows times one panel. Strides are in bytes.
 pub(super) struct PairJob<'a> {
-    /// The first row of each tile, before the segments' offsets. Elements are as [`PairKernels::widens_rows`] says.
+    /// The first row of each tile, before the segments' offsets. Elements are as [`PairKernels::row_element`] says.
     pub a: [*const u8; 2],
     /// The number of rows of each tile, at most [`PairKernels::rows`]. The second may be 0.
     pub rows: [usize; 2],
@@ -53,9 +70,9 @@ pub(super) struct PairJob<'a> {
     pub a_row: usize,
     /// The offset of each segment of product indices from the first element of a row.
     pub segments: &'a [usize],
-    /// The number of product indices in a segment, a multiple of [`STEP`].
-    pub run: usize,
-    /// The panel of B.
+    /// The number of steps in a segment ([`PairKernels::step`]).
+    pub steps: usize,
+    /// The panel of B, in words of 16 bits.
     pub b: *const u16,
     /// The number of columns to compute. The sums of others are undefined.
     pub cols: usize,
@@ -63,8 +80,8 @@ pub(super) struct PairJob<'a> {
     pub next: *const u16,
 }
 
-/// The number of elements that a block prefetches in each step.
-const PREFETCHED: usize = STEP * COLS / 4;
+/// The number of words that a block prefetches in each step.
+const PREFETCHED: usize = STEP_WORDS / 4;
 
 /// What block `i` of those that multiply panel `b` prefetches of the next panel: a quarter each. AMX multiplies faster
 /// than the processor's own prefetcher follows, and the first block of a panel would wait for memory.
@@ -80,7 +97,10 @@ pub(super) fn prefetched_part(b: *const u16, len: usize, i: usize, is_last: bool
 /// The kernels of one unit, and what they need of their operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairKernels {
+    pub factors: Factors,
     pub unit: PairUnit,
+    /// The unit of the kernels for bytes.
+    byte_unit: PairUnit,
     pub isa: Isa,
     /// The maximum number of rows of a tile.
     pub rows: usize,
@@ -89,15 +109,17 @@ pub(super) struct PairKernels {
 impl PairKernels {
     /// The kernels for a target. AMX is used only if the system permits it.
     pub(super) fn for_target(target: Target) -> PairKernels {
-        let mut unit = target.pair_unit();
-        #[cfg(target_arch = "x86_64")]
-        if unit == PairUnit::Tiles && !amx::is_permitted() {
-            unit = PairUnit::Dots;
+        let target = match target.has(Feature::AmxTile) && !are_tiles_permitted() {
+            true => target.without(Feature::AmxTile),
+            false => target,
+        };
+        PairKernels {
+            byte_unit: target.byte_unit(),
+            ..PairKernels::new(target.pair_unit(), target.isa())
         }
-        PairKernels::new(unit, target.isa())
     }
 
-    /// The kernels of a unit. The machine must have it.
+    /// The kernels of a unit for bf16. The machine must have it.
     pub(super) fn new(unit: PairUnit, isa: Isa) -> PairKernels {
         let rows = match (unit, isa) {
             (PairUnit::Tiles, _) => TILE_ROWS,
@@ -105,24 +127,62 @@ impl PairKernels {
             (_, Isa::Avx2) => 5,
             (_, Isa::Portable) => 4,
         };
-        PairKernels { unit, isa, rows }
+        PairKernels {
+            factors: Factors::Bf16,
+            unit,
+            byte_unit: PairUnit::Widening,
+            isa,
+            rows,
+        }
+    }
+
+    /// The kernels for bytes with the same features.
+    pub(super) fn for_bytes(&self, input: ByteInput) -> PairKernels {
+        PairKernels {
+            factors: Factors::Bytes(input),
+            ..PairKernels::new(self.byte_unit, self.isa)
+        }
+    }
+
+    /// Whether the factors are bytes.
+    pub(super) fn are_bytes(&self) -> bool {
+        self.factors != Factors::Bf16
     }
 
     /// Whether rows of A are f32 rather than bf16.
     pub(super) fn widens_rows(&self) -> bool {
-        self.unit == PairUnit::Widening
+        self.unit == PairUnit::Widening && !self.are_bytes()
     }
 
     /// The number of bytes of an element of A.
     pub(super) fn row_element(&self) -> usize {
-        if self.widens_rows() { 4 } else { 2 }
+        match (self.factors, self.unit) {
+            (Factors::Bytes(_), _) => 1,
+            (Factors::Bf16, PairUnit::Widening) => 4,
+            (Factors::Bf16, _) => 2,
+        }
+    }
+
+    /// The number of product indices in a step.
+    pub(super) fn step(&self) -> usize {
+        if self.are_bytes() { BYTE_STEP } else { STEP }
+    }
+
+    /// `n` product indices with padding.
+    pub(super) fn padded_run(&self, n: usize) -> usize {
+        n.next_multiple_of(self.step())
+    }
+
+    /// The length of a panel of B for `run` product indices with padding, in words of 16 bits.
+    pub(super) fn panel_words(&self, run: usize) -> usize {
+        run / self.step() * STEP_WORDS
     }
 
     /// How many multiply-adds take the time of one of f32, roughly.
     pub(super) fn rate(&self) -> usize {
         match self.unit {
-            PairUnit::Tiles => 8,
-            PairUnit::Dots => 2,
+            PairUnit::Tiles => 8 << self.are_bytes() as usize,
+            PairUnit::Dots => 2 << self.are_bytes() as usize,
             PairUnit::Widening => 1,
         }
     }
@@ -142,10 +202,19 @@ impl PairKernels {
     }
 }
 
+/// Whether this process may use the tiles of AMX. Elsewhere there are none.
+fn are_tiles_permitted() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return amx::is_permitted();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 impl fmt::Display for PairKernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.unit {
             PairUnit::Tiles => f.write_str("amx"),
+            PairUnit::Dots if self.are_bytes() => f.write_str("avx512vnni"),
             PairUnit::Dots => f.write_str("avx512bf16"),
             PairUnit::Widening => self.isa.fmt(f),
         }
@@ -162,7 +231,7 @@ pub(super) struct PairBlocks {
 }
 
 impl PairBlocks {
-    /// Computes a block. Returns the sums: the rows of both tiles, [`COLS`] elements each.
+    /// Computes a block. Returns the sums: the rows of both tiles, [`COLS`] elements each; those of bytes are i32.
     ///
     /// # Safety
     /// The job's pointers are valid: A for its rows over all segments, B for the panel. The machine has the unit.
@@ -178,12 +247,12 @@ impl PairBlocks {
                         amx::configure(job.rows);
                         self.configured = job.rows;
                     }
-                    amx::run_block(job, sums);
+                    amx::run_block(self.kernels.factors, job, sums);
                 }
-                unit => {
+                _ => {
                     let mut done = 0;
                     for (a, rows) in job.a.into_iter().zip(job.rows).filter(|t| t.1 > 0) {
-                        vector::tile_kernel(unit, self.kernels.isa, rows)(job, a, sums.add(done * COLS));
+                        vector::tile_kernel(&self.kernels, rows)(job, a, sums.add(done * COLS));
                         done += rows;
                     }
                 }

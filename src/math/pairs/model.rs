@@ -34,7 +34,7 @@ pub(super) fn sum_of_tiles(sum: f32, a: &[u16], b: &[u16]) -> f32 {
 /// A tile register: up to 16 rows of 64 bytes.
 type TileData = [[u16; STEP]; TILE_ROWS];
 
-/// `tileloadd` of `rows` rows, `stride` elements apart.
+/// `tileloadd` of `rows` rows, `stride` bytes apart.
 ///
 /// # Safety
 /// The rows are readable.
@@ -42,7 +42,7 @@ unsafe fn load_tile(p: *const u16, rows: usize, stride: usize) -> TileData {
     let mut tile = [[0; STEP]; TILE_ROWS];
     for (r, row) in tile.iter_mut().enumerate().take(rows) {
         // SAFETY: guaranteed by the caller.
-        *row = unsafe { p.add(r * stride).cast::<[u16; STEP]>().read_unaligned() };
+        *row = unsafe { p.byte_add(r * stride).cast::<[u16; STEP]>().read_unaligned() };
     }
     tile
 }
@@ -55,15 +55,15 @@ pub(super) unsafe fn run_block(job: &PairJob) -> Vec<f32> {
     let mut sums = vec![0f32; (job.rows[0] + job.rows[1]) * COLS];
     let mut b = job.b;
     for &offset in job.segments {
-        for step in 0..job.run / STEP {
+        for step in 0..job.steps {
             for (t, (a, rows)) in job.a.into_iter().zip(job.rows).enumerate() {
                 for half in 0..2 {
                     // SAFETY: guaranteed by the caller.
                     let (a, b) = unsafe {
-                        let a = a.cast::<u16>().add(offset + step * STEP);
+                        let a = a.add(offset).cast::<u16>().add(step * STEP);
                         (
                             load_tile(a, rows, job.a_row),
-                            load_tile(b.add(half * STEP), 16, 2 * COLS),
+                            load_tile(b.add(half * STEP), 16, 4 * COLS),
                         )
                     };
                     for r in 0..rows {

@@ -1,6 +1,6 @@
 //! Packing of the operands: panels of B, and rows of A.
 
-use super::{COLS, PairKernels, STEP};
+use super::{BYTE_STEP, COLS, PairKernels, STEP};
 use crate::math::isa::per_isa;
 use crate::math::pack::pack_panel;
 use crate::math::simd::Bf16;
@@ -13,6 +13,8 @@ pub(in crate::math) enum Source {
     Narrow(*const u16),
     /// f32, to be rounded.
     Wide(*const f32),
+    /// Bytes.
+    Bytes(*const u8),
 }
 
 impl Source {
@@ -29,6 +31,16 @@ impl Source {
         match self {
             Source::Narrow(p) => Source::Narrow(p.wrapping_add(n)),
             Source::Wide(p) => Source::Wide(p.wrapping_add(n)),
+            Source::Bytes(p) => Source::Bytes(p.wrapping_add(n)),
+        }
+    }
+
+    /// The address of the first element.
+    pub(in crate::math) fn address(self) -> *const u8 {
+        match self {
+            Source::Narrow(p) => p.cast(),
+            Source::Wide(p) => p.cast(),
+            Source::Bytes(p) => p,
         }
     }
 
@@ -43,6 +55,7 @@ impl Source {
             match self {
                 Source::Narrow(p) => bf16::from_bits(*p.add(i)).to_f32(),
                 Source::Wide(p) => *p.add(i),
+                Source::Bytes(p) => *p.add(i) as f32,
             }
         }
     }
@@ -70,7 +83,28 @@ impl Source {
             match self {
                 Source::Narrow(p) => *p.add(i),
                 Source::Wide(p) => bf16::from_f32(*p.add(i)).to_bits(),
+                Source::Bytes(p) => bf16::from_f32(*p.add(i) as f32).to_bits(),
             }
+        }
+    }
+}
+
+/// Packs a panel: [`pack_pairs`] or [`pack_bytes`].
+///
+/// # Safety
+/// As for these.
+pub(in crate::math) unsafe fn pack_panel_of(
+    src: Source,
+    strides: [usize; 2],
+    cols: usize,
+    depth: usize,
+    dst: *mut u16,
+) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match src {
+            Source::Bytes(p) => pack_bytes(p, strides, cols, depth, dst.cast()),
+            src => pack_pairs(src, strides, cols, depth, dst),
         }
     }
 }
@@ -116,6 +150,40 @@ pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols
     }
 }
 
+/// [`pack_pairs`] for bytes: groups of four, with zeros up to a multiple of [`BYTE_STEP`] product indices.
+///
+/// # Safety
+/// The source is readable for the columns. `dst` is writable for `COLS * depth` bytes, with `depth` rounded up to that
+/// multiple, and aligned to 4 bytes.
+pub(in crate::math) unsafe fn pack_bytes(
+    src: *const u8,
+    [k, col]: [usize; 2],
+    cols: usize,
+    depth: usize,
+    dst: *mut u8,
+) {
+    let (whole, groups) = (depth / 4, depth.next_multiple_of(BYTE_STEP) / 4);
+    // Groups are elements of 32 bits, and a column consists of them.
+    let in_groups = k == 1 && col.is_multiple_of(4) && src.cast::<f32>().is_aligned();
+    let first = if in_groups { whole } else { 0 };
+    if in_groups {
+        // SAFETY: guaranteed by the caller.
+        unsafe { pack_panel(src.cast(), col / 4, 1, cols, COLS, whole, dst.cast()) };
+    }
+    for group in first..groups {
+        let mut bytes = [[0u8; 4]; COLS];
+        for i in 0..depth.saturating_sub(4 * group).min(4) {
+            let row = src.wrapping_add((4 * group + i) * k);
+            for (c, bytes) in bytes.iter_mut().enumerate().take(cols) {
+                // SAFETY: the caller provides the columns.
+                bytes[i] = unsafe { *row.add(c * col) };
+            }
+        }
+        // SAFETY: the caller provides the panel.
+        unsafe { dst.add(4 * group * COLS).cast::<[[u8; 4]; COLS]>().write(bytes) };
+    }
+}
+
 /// Writes one row of pairs: elements of two rows in turn, then zeros.
 ///
 /// # Safety
@@ -138,12 +206,12 @@ unsafe fn interleave(even: *const u16, odd: *const u16, cols: usize, dst: *mut u
     }
 }
 
-/// The stride of packed rows of `run` elements: a multiple of 64 bytes, but not of 512, so that rows do not share sets of
+/// The stride of packed rows of `bytes` bytes, in bytes: a multiple of 64, but not of 512, so that rows do not share sets of
 /// the L1 cache.
-pub(in crate::math) fn packed_row(run: usize) -> usize {
-    match run.is_multiple_of(256) {
-        true => run + STEP,
-        false => run,
+pub(in crate::math) fn packed_row(bytes: usize) -> usize {
+    match bytes.is_multiple_of(512) {
+        true => bytes + 64,
+        false => bytes,
     }
 }
 
@@ -167,6 +235,8 @@ pub(in crate::math) unsafe fn pack_row(
             Source::Narrow(p) if k == 1 && !wide => std::ptr::copy_nonoverlapping(p, dst.cast::<u16>(), n),
             Source::Narrow(p) if k == 1 => widen_row(kernels.isa)(p, n, dst.cast()),
             Source::Wide(p) if k == 1 && !wide => narrow_row(kernels.isa)(p, n, dst.cast()),
+            Source::Bytes(p) if k == 1 => std::ptr::copy_nonoverlapping(p, dst, n),
+            Source::Bytes(p) => (0..n).for_each(|i| *dst.add(i) = *p.add(i * k)),
             _ if wide => {
                 for i in 0..n {
                     *dst.cast::<f32>().add(i) = bf16::from_bits(src.bits(i * k)).to_f32();

@@ -1,4 +1,4 @@
-//! From a block's sums to the result: scale, addend, activation, and one rounding.
+//! From a block's sums to the result: scale, addend, activation, and one rounding. Sums of bytes are the result.
 
 use super::pack::Source;
 use super::{COLS, PairKernels};
@@ -35,6 +35,9 @@ impl StoreJob {
         let column = |a: &(Source, [usize; 2])| a.1[0] == 0 && self.beta == 1.0;
         // SAFETY: guaranteed by the caller.
         unsafe {
+            if kernels.are_bytes() {
+                return self.copy_sums();
+            }
             if self.alpha != 1.0 || !self.addend.as_ref().is_none_or(column) {
                 return store_scaled(kernels.isa)(self);
             }
@@ -50,6 +53,26 @@ impl StoreJob {
                     store_narrow(self, &bias)
                 }
                 _ => store_rows(kernels.isa)(self, &bias),
+            }
+        }
+    }
+
+    /// Copies the sums, of 4 bytes, to the result.
+    ///
+    /// # Safety
+    /// As for [`StoreJob::run`].
+    unsafe fn copy_sums(&self) {
+        for r in 0..self.rows {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let (from, to) = (self.sums.add(r * COLS), self.c.cast::<f32>().add(r * self.c_row));
+                match self.cols {
+                    // The length is known, so these are moves of vectors.
+                    COLS => to
+                        .cast::<[f32; COLS]>()
+                        .write_unaligned(from.cast::<[f32; COLS]>().read()),
+                    n => std::ptr::copy_nonoverlapping(from, to, n),
+                }
             }
         }
     }

@@ -16,6 +16,17 @@ pub(in crate::math) fn all_kernels() -> Vec<PairKernels> {
     all
 }
 
+/// The kernels of every unit for bytes, and instruction set, of this machine. The portable ones are last.
+pub(in crate::math) fn byte_kernels() -> Vec<PairKernels> {
+    let native = Target::native();
+    let dots = native.without(Feature::AmxInt8);
+    let avx512 = dots.without(Feature::Avx512Vnni);
+    let targets = [native, dots, avx512, Target::default()];
+    let mut all: Vec<PairKernels> = targets.map(PairKernels::for_target).to_vec();
+    all.dedup_by_key(|k| (k.byte_unit, k.isa));
+    all
+}
+
 /// Numbers without a pattern, of moderate size.
 fn random(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
@@ -82,12 +93,13 @@ impl Problem {
             true => (floats.as_ptr().cast::<u8>(), 4),
             false => (self.a.as_ptr().cast::<u8>(), 2),
         };
+        let segments: Vec<usize> = self.segments.iter().map(|s| s * size).collect();
         f(&PairJob {
             a: [first, first.wrapping_add(self.rows[0] * self.a_row * size)],
             rows: self.rows,
-            a_row: self.a_row,
-            segments: &self.segments,
-            run: self.run,
+            a_row: self.a_row * size,
+            segments: &segments,
+            steps: self.run / STEP,
             b: self.panel.as_ptr(),
             cols: self.columns.len(),
             next: self.panel.as_ptr(),
@@ -203,7 +215,7 @@ fn rows_are_copied_or_converted() {
             }
         }
     }
-    assert!((1..40).all(|n| !(2 * packed_row(n * STEP)).is_multiple_of(512)));
+    assert!((1..40).all(|n| !packed_row(64 * n).is_multiple_of(512)));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Tiles of vectors: `vdpbf16ps`, or multiply-adds of elements that are widened in registers.
+//! Tiles of vectors: `vdpbf16ps` and `vpdpbusd`, or multiply-adds of elements that are widened in registers.
 
-use super::{COLS, PairJob};
+use super::{BYTE_STEP, COLS, Factors, PairJob, PairKernels, STEP};
+use crate::math::contract::ByteInput;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
-use crate::target::{Isa, PairUnit};
+use crate::target::PairUnit;
 
 /// Computes the sums of one tile, whose first row is given, into rows of [`COLS`] elements.
 ///
@@ -21,13 +22,13 @@ unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums
             let mut acc = [[S::splat(0.0); 2]; R];
             let mut b = j.b.add(2 * col);
             for &offset in j.segments {
-                let mut a = a.cast::<f32>().wrapping_add(offset);
-                for _ in 0..j.run / 2 {
+                let mut a = a.wrapping_add(offset).cast::<f32>();
+                for _ in 0..j.steps * (STEP / 2) {
                     let b0 = S::load_pairs(b);
                     let b1 = S::load_pairs(b.add(2 * S::LANES));
                     for (i, element) in [1, 0].into_iter().enumerate() {
                         for r in 0..R {
-                            let x = S::splat(*a.add(r * j.a_row + element));
+                            let x = S::splat(*a.byte_add(r * j.a_row).add(element));
                             acc[r][0] = S::fma(x, b0[i], acc[r][0]);
                             acc[r][1] = S::fma(x, b1[i], acc[r][1]);
                         }
@@ -60,8 +61,8 @@ unsafe fn dot_tile<const R: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
         let mut acc = [[_mm512_setzero_ps(); 2]; R];
         let mut b = j.b;
         for &offset in j.segments {
-            let mut a = a.cast::<u16>().wrapping_add(offset);
-            for _ in 0..j.run / 2 {
+            let mut a = a.wrapping_add(offset);
+            for _ in 0..j.steps * (STEP / 2) {
                 let (b0, b1) = (load(b), load(b.add(COLS)));
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
@@ -69,7 +70,7 @@ unsafe fn dot_tile<const R: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
                     acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
                     acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
                 }
-                a = a.wrapping_add(2);
+                a = a.wrapping_add(4);
                 b = b.wrapping_add(2 * COLS);
             }
         }
@@ -80,15 +81,89 @@ unsafe fn dot_tile<const R: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
     }
 }
 
+/// `R` rows of bytes by one panel. `vpdpbusd` takes unsigned bytes: 128 is added to `SIGNED` ones, by changing their highest
+/// bit, and 128 times the sum of the column is subtracted from its results.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
+unsafe fn byte_dot_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller provides the operands.
+    unsafe {
+        let offset = _mm512_set1_epi8(if SIGNED { -128 } else { 0 });
+        let mut acc = [[_mm512_setzero_si512(); 2]; R];
+        let mut excess = [_mm512_setzero_si512(); 2];
+        let mut b = j.b;
+        for &segment in j.segments {
+            let mut a = a.wrapping_add(segment);
+            for _ in 0..j.steps * (BYTE_STEP / 4) {
+                let b0 = [_mm512_loadu_si512(b.cast()), _mm512_loadu_si512(b.add(COLS).cast())];
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
+                    let x = if SIGNED { _mm512_xor_si512(x, offset) } else { x };
+                    for v in 0..2 {
+                        acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], x, b0[v]);
+                    }
+                }
+                if SIGNED {
+                    for v in 0..2 {
+                        excess[v] = _mm512_dpbusd_epi32(excess[v], offset, b0[v]);
+                    }
+                }
+                a = a.wrapping_add(4);
+                b = b.wrapping_add(2 * COLS);
+            }
+        }
+        for r in 0..R {
+            for v in 0..2 {
+                let sum = _mm512_sub_epi32(acc[r][v], excess[v]);
+                _mm512_storeu_si512(sums.add(r * COLS + 16 * v).cast(), sum);
+            }
+        }
+    }
+}
+
+/// `R` rows of bytes by one panel, in plain Rust.
+///
+/// # Safety
+/// As for [`PairTileFn`].
+unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
+    for r in 0..R {
+        let mut acc = [0i32; COLS];
+        let mut b = j.b.cast::<[[i8; 4]; COLS]>();
+        for &segment in j.segments {
+            let mut a = a.wrapping_add(segment + r * j.a_row);
+            for _ in 0..j.steps * (BYTE_STEP / 4) {
+                // SAFETY: the caller provides the operands.
+                let (x, columns) = unsafe { (a.cast::<[u8; 4]>().read(), &*b) };
+                let x = x.map(|x| if SIGNED { x as i8 as i32 } else { x as i32 });
+                for (acc, column) in acc.iter_mut().zip(columns) {
+                    let products = x.iter().zip(column).map(|(x, &w)| x * w as i32);
+                    *acc = products.fold(*acc, i32::wrapping_add);
+                }
+                (a, b) = (a.wrapping_add(4), b.wrapping_add(1));
+            }
+        }
+        // SAFETY: the caller provides the sums, whose bits are integers.
+        unsafe { sums.add(r * COLS).cast::<[i32; COLS]>().write(acc) };
+    }
+}
+
 /// The kernel for `rows` rows.
-pub(super) fn tile_kernel(unit: PairUnit, isa: Isa, rows: usize) -> PairTileFn {
+pub(super) fn tile_kernel(kernels: &PairKernels, rows: usize) -> PairTileFn {
+    let signed = kernels.factors == Factors::Bytes(ByteInput::Signed);
     macro_rules! by_rows {
         ($($r:literal)*) => {
-            match (unit, rows) {
+            match (kernels.unit, rows) {
                 $(
                     #[cfg(target_arch = "x86_64")]
-                    (PairUnit::Dots, $r) => dot_tile::<$r>,
-                    (_, $r) => widening_tile::<$r>(isa),
+                    (PairUnit::Dots, $r) if !kernels.are_bytes() => dot_tile::<$r>,
+                    #[cfg(target_arch = "x86_64")]
+                    (PairUnit::Dots, $r) if signed => byte_dot_tile::<$r, true>,
+                    #[cfg(target_arch = "x86_64")]
+                    (PairUnit::Dots, $r) => byte_dot_tile::<$r, false>,
+                    (_, $r) if signed => byte_loop_tile::<$r, true>,
+                    (_, $r) if kernels.are_bytes() => byte_loop_tile::<$r, false>,
+                    (_, $r) => widening_tile::<$r>(kernels.isa),
                 )*
                 _ => panic!("no tile of {rows} rows"),
             }

@@ -3,7 +3,7 @@
 use super::{Bf16Attention, HeadOperands, KeyBlock, Rows, Work};
 use crate::math::pairs::pack::{Source, pack_pairs, pack_row, packed_row};
 use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, padded_run};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, STEP, padded_run};
 
 /// A product of rows with panels of pairs.
 pub(super) struct PanelProduct {
@@ -35,13 +35,14 @@ impl Bf16Attention {
                 row: d.q[2],
             };
         }
-        let row = packed_row(padded_run(d.size));
+        let size = self.kernels.row_element();
+        let row = packed_row(padded_run(d.size) * size) / size;
         let first = w.queries.as_mut_ptr().cast::<u8>();
         for r in 0..n {
             // SAFETY: guaranteed by the caller.
             unsafe {
                 let src = Source::Narrow(h.q.add((q0 + r) * d.q[2]));
-                let dst = first.add(r * row * self.kernels.row_element());
+                let dst = first.add(r * row * size);
                 pack_row(&self.kernels, src, 1, d.size, padded_run(d.size), dst);
             }
         }
@@ -91,9 +92,9 @@ impl Bf16Attention {
         let job = PairJob {
             a: [a.first, second],
             rows: [first, n - first],
-            a_row: a.row,
+            a_row: a.row * self.kernels.row_element(),
             segments: &[0],
-            run: p.run,
+            steps: p.run / STEP,
             b: p.panels.wrapping_add(panel * p.run * COLS),
             cols: COLS.min(p.cols - panel * COLS),
             next: p.panels,

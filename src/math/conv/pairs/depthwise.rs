@@ -1,12 +1,15 @@
-//! Depthwise convolution of bf16, channels last. The f32 kernel runs on bands of rows that are widened into the L2 cache, and
-//! its rows are rounded when they are stored.
+//! Depthwise convolution of bf16 and of bytes, channels last. The f32 kernel runs on bands of rows that are widened into the L2
+//! cache, and its rows are rounded when they are stored. Those of bytes are integers, which f32 has exactly.
 
-use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile};
+use crate::math::contract::{
+    ByteInput, Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile,
+};
 use crate::math::conv::channels::{Band, DepthwiseChannels};
 use crate::math::conv::strip::{ChunkCut, Load, cut_chunks};
 use crate::math::conv::{constant_bias, prepare_weight};
+use crate::math::convert::{to_integers, widen_signed, widen_unsigned};
 use crate::math::pairs::pack::{narrow_row, widen_row};
-use crate::math::scratch::{self, SharedPtr};
+use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
@@ -17,7 +20,7 @@ use std::sync::Arc;
 const BAND: usize = 128 << 10;
 
 /// A plan of such a convolution with constant parameters.
-pub(in crate::math::conv) struct Bf16Depthwise {
+pub(in crate::math::conv) struct BandDepthwise {
     conv: Conv,
     isa: Isa,
     out: [usize; 3],
@@ -35,31 +38,33 @@ pub(in crate::math::conv) fn applicable_weight<'a>(conv: &Conv, constants: &Conv
     let steps = c.stride[2] == 1 || (c.stride[2] == 2 && c.kernel[2] < 7);
     let taps = matches!(c.kernel[2], 3 | 5 | 7) && c.dilation == [1; 3] && steps;
     let border = c.padding[1] < c.kernel[1] && c.padding[2] < c.kernel[2];
-    let fits = c.dtype == DType::BF16 && !c.transposed && last && depthwise && flat && taps && border;
+    let fits =
+        (c.dtype == DType::BF16 || c.bytes.is_some()) && !c.transposed && last && depthwise && flat && taps && border;
     constants
         .weight
         .filter(|_| fits && (!c.bias || constants.bias.is_some()))
 }
 
-impl Bf16Depthwise {
+impl BandDepthwise {
     /// Plans `conv` with the weight that [`applicable_weight`] returned.
     pub(in crate::math::conv) fn new(
         isa: Isa,
         conv: &Conv,
         constants: ConvConstants,
         weight: Constant,
-    ) -> Result<Bf16Depthwise, PlanError> {
+    ) -> Result<BandDepthwise, PlanError> {
         let wide = Conv {
             dtype: DType::F32,
+            bytes: None,
             ..conv.clone()
         };
-        let weight = weight.widen_from(DType::BF16);
+        let weight = weight.widen_from(if conv.bytes.is_some() { DType::I8 } else { DType::BF16 });
         let rows = DepthwiseChannels::new(isa, &wide)?;
         let parameters = ConvConstants {
             weight: Some(weight),
             bias: constants.bias.map(|b| b.widen_from(DType::BF16)),
         };
-        Ok(Bf16Depthwise {
+        Ok(BandDepthwise {
             isa,
             out: conv.output_size().ok_or(PlanError::Size)?,
             weight: prepare_weight(&rows, &wide, weight),
@@ -103,21 +108,21 @@ impl Bf16Depthwise {
     /// # Safety
     /// `args` is as for [`ConvPlan::run`]; no other thread writes this part.
     unsafe fn run_chunk(&self, args: &ConvArgs, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) {
-        let (c, channels, n) = (&self.conv, self.conv.in_channels, c1 - c0);
-        let (width, out_width) = (c.input[2], self.out[2]);
+        let (c, channels, n, out_width) = (&self.conv, self.conv.in_channels, c1 - c0, self.out[2]);
         let [first, last] = [self.rows.needed_rows(r0)[0], self.rows.needed_rows(r1 - 1)[1]];
-        let mut band = scratch::take_buffer(last.saturating_sub(first) * width * n);
+        // SAFETY: guaranteed by the caller.
+        let band = unsafe { self.widen_band(args, image, [first, last], [c0, c1]) };
         let mut row = scratch::take_buffer(out_width * n);
+        // The tail makes elements of another size from sums of bytes.
+        let waits = c.bytes.is_some() && args.tail.is_some();
+        let mut sums = scratch::take_buffer(if waits { (r1 - r0) * out_width * n } else { 0 });
         let offset = (image * self.out[1] + r0) * out_width * channels + c0;
         // SAFETY: guaranteed by the caller; the buffers hold the band and a row.
         unsafe {
-            let before = (image * c.input[1] + first) * width * channels + c0;
-            let x = args.x.cast::<u16>().add(before);
-            let pixels = last.saturating_sub(first) * width;
-            convert(pixels, n, channels, |p, offset, len| {
-                widen_row(self.isa)(x.add(offset), len, band.as_mut_ptr().add(p * n))
-            });
-            let y = args.y.cast::<u16>().add(offset);
+            let (y, y_pixel) = match waits {
+                true => (sums.as_mut_ptr().cast(), n),
+                false => (args.y.add(offset * c.dtype.size()), channels),
+            };
             let band = Band {
                 x: band.as_ptr(),
                 first,
@@ -130,20 +135,77 @@ impl Bf16Depthwise {
             };
             for r in r0..r1 {
                 self.rows.band_row(r, &band);
-                let y = y.add((r - r0) * out_width * channels);
-                convert(out_width, n, channels, |p, offset, len| {
-                    narrow_row(self.isa)(row.as_ptr().add(p * n), len, y.add(offset))
+                let first = (r - r0) * out_width * y_pixel;
+                convert(out_width, n, y_pixel, |p, offset, len| {
+                    self.narrow(row.as_ptr().add(p * n), len, y, first + offset)
                 });
             }
             let Some(tail) = &args.tail else { return };
-            tail.run(&self.finished_tile(y.cast(), offset, image, [r0, r1], [c0, c1]));
+            tail.run(&self.finished_tile((y, y_pixel), offset, image, [r0, r1], [c0, c1]));
         }
     }
 
-    /// Rows `r0..r1` of channels `c0..c1` of an image of the result. `data` is their first element, `offset` its place.
+    /// Channels `c0..c1` of rows `first..last` of an image of the input, in f32.
+    ///
+    /// # Safety
+    /// `args` is as for [`ConvPlan::run`].
+    unsafe fn widen_band(
+        &self,
+        args: &ConvArgs,
+        image: usize,
+        [first, last]: [usize; 2],
+        [c0, c1]: [usize; 2],
+    ) -> Scratch {
+        let (c, channels, n) = (&self.conv, self.conv.in_channels, c1 - c0);
+        let pixels = last.saturating_sub(first) * c.input[2];
+        let before = (image * c.input[1] + first) * c.input[2] * channels + c0;
+        let mut band = scratch::take_buffer(pixels * n);
+        let to = band.as_mut_ptr();
+        // SAFETY: guaranteed by the caller; the buffer holds the band.
+        convert(pixels, n, channels, |p, offset, len| unsafe {
+            self.widen(args.x, before + offset, len, to.add(p * n))
+        });
+        band
+    }
+
+    /// Converts `len` elements of `x`, from element `at` on, to f32.
+    ///
+    /// # Safety
+    /// Both have the elements.
+    unsafe fn widen(&self, x: *const u8, at: usize, len: usize, to: *mut f32) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let dst = || std::slice::from_raw_parts_mut(to, len);
+            match self.conv.bytes {
+                None => widen_row(self.isa)(x.cast::<u16>().add(at), len, to),
+                Some(ByteInput::Unsigned) => widen_unsigned(std::slice::from_raw_parts(x.add(at), len), dst()),
+                Some(ByteInput::Signed) => widen_signed(std::slice::from_raw_parts(x.cast::<i8>().add(at), len), dst()),
+            }
+        }
+    }
+
+    /// Converts `len` sums to elements of the result, from element `at` of `y` on.
+    ///
+    /// # Safety
+    /// Both have the elements.
+    unsafe fn narrow(&self, sums: *const f32, len: usize, y: *mut u8, at: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self.conv.bytes {
+                None => narrow_row(self.isa)(sums, len, y.cast::<u16>().add(at)),
+                Some(_) => {
+                    let to = std::slice::from_raw_parts_mut(y.cast::<i32>().add(at), len);
+                    to_integers(std::slice::from_raw_parts(sums, len), to);
+                }
+            }
+        }
+    }
+
+    /// Rows `r0..r1` of channels `c0..c1` of an image of the result: their first element, the stride between pixels there, and
+    /// the first element's place in the result.
     fn finished_tile(
         &self,
-        data: *mut u8,
+        (data, data_stride): (*mut u8, usize),
         offset: usize,
         image: usize,
         [r0, r1]: [usize; 2],
@@ -159,6 +221,7 @@ impl Bf16Depthwise {
             rows: (r1 - r0) * width,
             cols: c1 - c0,
             row_stride: self.conv.in_channels,
+            data_stride,
         }
     }
 }
@@ -172,7 +235,7 @@ fn convert(pixels: usize, n: usize, channels: usize, f: impl FnMut(usize, usize,
     (0..pixels).for_each(|p| f(p, p * channels, n));
 }
 
-impl ConvPlan for Bf16Depthwise {
+impl ConvPlan for BandDepthwise {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let (c, (cut, panel_cols)) = (&self.conv, self.cut(pool.threads()));
         if c.extents().is_none_or(|e| e[3] == 0) {
@@ -192,6 +255,7 @@ impl ConvPlan for Bf16Depthwise {
     }
 
     fn describe(&self) -> String {
-        format!("conv bf16 depthwise in bands {} packed", self.isa)
+        let operands = if self.conv.bytes.is_some() { "int8" } else { "bf16" };
+        format!("conv {operands} depthwise in bands {} packed", self.isa)
     }
 }

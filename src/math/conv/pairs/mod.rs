@@ -1,10 +1,11 @@
-//! Convolutions of bf16 with one group, as blocks of pairs (see [`pairs`](crate::math::pairs)), and f32 ones with operands
-//! that are rounded to bf16.
+//! Convolutions of bf16 or bytes with one group, as blocks of pairs (see [`pairs`](crate::math::pairs)), and f32 ones with
+//! operands that are rounded to bf16.
 //!
 //! A row of A is an output pixel. With many input channels, a segment of its product indices is a tap: the input is read
 //! from padded channels-last rows, or in place, without unfolding. With few, the taps of a chunk's pixels are gathered
 //! into rows, because padding each tap to a whole step would multiply the work.
 
+mod chunk;
 pub(super) mod depthwise;
 pub(super) mod upsample;
 mod weight;
@@ -14,26 +15,28 @@ use super::adapt::run_tail;
 use super::pointwise;
 use super::strip::{ChunkCut, Load, cut_chunks};
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, MatMulArgs, MatMulConstants};
-use crate::math::contract::{MatMulPlan, PlanError, Tile};
-use crate::math::matmul::bf16::Bf16MatMulPlan;
+use crate::math::contract::{MatMulPlan, PlanError};
+use crate::math::matmul::pairs::PairMatMulPlan;
 use crate::math::pairs::pack::Source;
-use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, PairKernels, prefetched_part};
+use crate::math::pairs::{COLS, PairKernels};
 use crate::math::scratch;
 use crate::math::tile::Tiles;
 use crate::math::transpose::permute;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
+use chunk::ImageOperands;
 use std::sync::Arc;
-use window::{ChunkPixels, Window};
+use window::Window;
 
 /// The maximum number of elements in the gathered rows of a chunk: a quarter of a 2 MB L2 cache.
 const GATHERED: usize = 256 << 10;
+/// The maximum number of sums of bytes that wait for the tail in working memory: a quarter of it too.
+const WAITING_SUMS: usize = 128 << 10;
 
 /// Whether such a plan exists for `conv`.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
-    conv.groups == 1 && !conv.transposed && matches!(conv.dtype, DType::BF16 | DType::F32)
+    conv.groups == 1 && !conv.transposed && (conv.bytes.is_some() || matches!(conv.dtype, DType::BF16 | DType::F32))
 }
 
 /// Plans `conv`, for which [`is_applicable`] holds.
@@ -46,21 +49,25 @@ pub(super) fn plan(
         (Some(_), Some(b)) if conv.bias => Some(b.aligned_bytes()),
         _ => None,
     };
-    if pointwise::is_applicable(conv, kernels.isa) {
-        let first = conv.input_layout == ConvLayout::ChannelsFirst;
+    let first = conv.input_layout == ConvLayout::ChannelsFirst;
+    // A matrix of pixels that is not in rows cannot be the first factor, which bytes must be.
+    let is_product = pointwise::is_applicable(conv, kernels.isa) && !(first && kernels.are_bytes());
+    if is_product {
         let product = MatMulConstants {
             a: constants.weight.filter(|_| first),
             b: constants.weight.filter(|_| !first),
         };
         return Ok(Box::new(Pointwise {
-            product: Bf16MatMulPlan::new(kernels, &pointwise::product(conv), product),
+            product: PairMatMulPlan::new(kernels, &pointwise::product(conv), product),
             first,
             bias,
         }));
     }
     let window = Window::new(kernels, conv)?;
-    Ok(Box::new(Bf16Conv {
-        weight: constants.weight.map(|w| weight::pack_constant(conv, &window, w)),
+    Ok(Box::new(PairConv {
+        weight: constants
+            .weight
+            .map(|w| weight::pack_constant(&kernels, conv, &window, w)),
         tiles: Tiles::new(window.out[2], kernels.rows),
         conv: conv.clone(),
         kernels,
@@ -71,7 +78,7 @@ pub(super) fn plan(
 
 /// A convolution with one tap and stride 1.
 struct Pointwise {
-    product: Bf16MatMulPlan,
+    product: PairMatMulPlan,
     first: bool,
     bias: Option<Arc<AlignedBytes>>,
 }
@@ -99,7 +106,7 @@ impl ConvPlan for Pointwise {
 }
 
 /// Any other convolution with one group.
-struct Bf16Conv {
+struct PairConv {
     conv: Conv,
     kernels: PairKernels,
     window: Window,
@@ -109,43 +116,7 @@ struct Bf16Conv {
     bias: Option<Arc<AlignedBytes>>,
 }
 
-/// The operands of one image.
-#[derive(Clone, Copy)]
-struct ImageOperands {
-    /// The padded input.
-    x: *const u8,
-    weight: *const u16,
-    bias: Option<Source>,
-    /// The channels-last output.
-    y: *mut u8,
-    image: usize,
-    tail: Option<crate::math::contract::TileTail>,
-}
-
-// SAFETY: chunks only read the inputs and write disjoint parts of the output.
-unsafe impl Send for ImageOperands {}
-// SAFETY: as above.
-unsafe impl Sync for ImageOperands {}
-
-/// Neighbouring output pixels that a tile computes.
-#[derive(Clone, Copy)]
-struct PixelTile {
-    /// The first pixel's elements of the input.
-    address: *const u8,
-    /// The index of the first pixel.
-    first: usize,
-    count: usize,
-}
-
-impl PixelTile {
-    const EMPTY: PixelTile = PixelTile {
-        address: std::ptr::null(),
-        first: 0,
-        count: 0,
-    };
-}
-
-impl Bf16Conv {
+impl PairConv {
     fn is_wide(&self) -> bool {
         self.conv.dtype == DType::F32
     }
@@ -163,7 +134,7 @@ impl Bf16Conv {
             panel_cols: COLS,
             images: 1,
             macs: c.macs() / c.batch.max(1) as f64 / self.kernels.rate() as f64,
-            weights: w.depth() * self.panels() * COLS,
+            weights: w.panel_words() * self.panels(),
             input: w.image,
             buffered: false,
         };
@@ -174,6 +145,10 @@ impl Bf16Conv {
             let most = (GATHERED / (w.gathered_row() * w.out[2]).max(1)).max(1);
             let even = load.rows.div_ceil(4 * threads).max(1);
             cut.rows = most.min(if threads > 1 { even } else { load.rows });
+        }
+        if self.kernels.are_bytes() {
+            let sums = cut.panels * COLS * w.out[2].max(1);
+            cut.rows = cut.rows.min((WAITING_SUMS / sums).max(1));
         }
         cut
     }
@@ -197,7 +172,7 @@ impl Bf16Conv {
                     x,
                     weight,
                     bias,
-                    y: args.y.add(image * pixels * c.out_channels * c.dtype.size()),
+                    y: args.y.wrapping_add(image * pixels * c.out_channels * c.dtype.size()),
                     image,
                     tail: args.tail,
                 };
@@ -221,118 +196,6 @@ impl Bf16Conv {
         });
     }
 
-    /// Computes the output rows `l0..l1` for the panels `p0..p1`.
-    ///
-    /// # Safety
-    /// The operands are valid; no other thread writes this part.
-    unsafe fn run_chunk(&self, o: &ImageOperands, [l0, l1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let (per_line, width) = (self.tiles.count(), self.window.out[2]);
-        // SAFETY: guaranteed by the caller.
-        let pixels = unsafe { self.window.chunk_pixels(o.x, [l0, l1]) };
-        let mut blocks = self.kernels.begin();
-        let len = self.window.depth() * COLS;
-        let tile = |i: usize| match i < l1 * per_line {
-            true => {
-                let (line, t) = (i / per_line, i % per_line);
-                let first = self.tiles.start(t);
-                PixelTile {
-                    address: pixels.at(line, first),
-                    first: line * width + first,
-                    count: self.tiles.start(t + 1) - first,
-                }
-            }
-            false => PixelTile::EMPTY,
-        };
-        for p in p0..p1 {
-            let panel = o.weight.wrapping_add(p * len);
-            for i in (l0 * per_line..l1 * per_line).step_by(2) {
-                // SAFETY: the tiles lie in the chunk.
-                unsafe {
-                    let next = prefetched_part(panel, len, (i - l0 * per_line) / 2, p + 1 == p1);
-                    self.run_block(&mut blocks, o, &pixels, [tile(i), tile(i + 1)], p, [panel, next]);
-                }
-            }
-        }
-        // SAFETY: the part is finished and belongs to this thread.
-        unsafe { self.run_chunk_tail(o, [l0 * width, l1 * width], [p0, p1]) };
-    }
-
-    /// Runs the tail, if there is one, on the finished pixels `first..end` of the panels `p0..p1`.
-    ///
-    /// # Safety
-    /// As for [`Bf16Conv::run_chunk`].
-    unsafe fn run_chunk_tail(&self, o: &ImageOperands, [first, end]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let Some(tail) = &o.tail else { return };
-        let (channels, col) = (self.conv.out_channels, p0 * COLS);
-        let pixels: usize = self.window.out.iter().product();
-        let begin = first * channels + col;
-        let part = Tile {
-            data: o.y.wrapping_add(begin * self.conv.dtype.size()),
-            offset: o.image * pixels * channels + begin,
-            batch: o.image,
-            row: first,
-            col,
-            rows: end - first,
-            cols: (p1 * COLS).min(channels) - col,
-            row_stride: channels,
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe { tail.run(&part) };
-    }
-
-    /// Computes and stores two tiles of panel `p`.
-    ///
-    /// # Safety
-    /// As for [`Bf16Conv::run_chunk`].
-    #[inline]
-    unsafe fn run_block(
-        &self,
-        blocks: &mut PairBlocks,
-        o: &ImageOperands,
-        pixels: &ChunkPixels,
-        tiles: [PixelTile; 2],
-        p: usize,
-        [panel, next]: [*const u16; 2],
-    ) {
-        let job = PairJob {
-            a: tiles.map(|t| t.address),
-            rows: tiles.map(|t| t.count),
-            a_row: pixels.step,
-            segments: pixels.segments,
-            run: pixels.run,
-            b: panel,
-            cols: (self.conv.out_channels - p * COLS).min(COLS),
-            next,
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let mut sums = blocks.compute(&job);
-            for tile in tiles {
-                self.store_job(o, sums, &tile, p).run(&self.kernels);
-                sums = sums.add(tile.count * COLS);
-            }
-        }
-    }
-
-    /// The job that stores the sums of a tile of panel `p`.
-    #[inline]
-    fn store_job(&self, o: &ImageOperands, sums: *const f32, tile: &PixelTile, p: usize) -> StoreJob {
-        let channels = self.conv.out_channels;
-        let first = tile.first * channels + p * COLS;
-        StoreJob {
-            sums,
-            rows: tile.count,
-            cols: (channels - p * COLS).min(COLS),
-            c: o.y.wrapping_add(first * self.conv.dtype.size()),
-            c_row: channels,
-            wide: self.is_wide(),
-            addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
-            alpha: 1.0,
-            beta: 1.0,
-            clamp: self.conv.activation.bounds(),
-        }
-    }
-
     /// The weight as panels: the constant one, or `args`' packed into `buffer`.
     ///
     /// # Safety
@@ -349,15 +212,15 @@ impl Bf16Conv {
     }
 }
 
-impl ConvPlan for Bf16Conv {
+impl ConvPlan for PairConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let (c, w, size) = (&self.conv, &self.window, self.conv.dtype.size());
         let pixels: usize = w.out.iter().product();
         if c.batch * pixels * c.out_channels == 0 {
             return;
         }
-        let panel_words = w.depth() * self.panels() * COLS / 2;
-        let mut packed = scratch::take_buffer(if self.weight.is_none() { panel_words } else { 0 });
+        let panels = w.panel_words() * self.panels() / 2;
+        let mut packed = scratch::take_buffer(if self.weight.is_none() { panels } else { 0 });
         let moves = c.output_layout == ConvLayout::ChannelsFirst && c.out_channels > 1;
         let words = (c.batch * pixels * c.out_channels * size).div_ceil(4);
         let mut y = scratch::take_buffer(if moves { words } else { 0 });
@@ -383,7 +246,11 @@ impl ConvPlan for Bf16Conv {
     }
 
     fn describe(&self) -> String {
-        let operands = if self.is_wide() { "f32 in bf16" } else { "bf16" };
+        let operands = match (self.kernels.are_bytes(), self.is_wide()) {
+            (true, _) => "int8",
+            (false, true) => "f32 in bf16",
+            (false, false) => "bf16",
+        };
         let how = if self.weight.is_some() { "packed" } else { "dynamic" };
         let k = &self.kernels;
         let taps = if self.window.gathers { "gathered" } else { "direct" };

@@ -6,7 +6,7 @@ use crate::math::contract::{
     MatMulConstants, MatMulPlan, PlanError,
 };
 use crate::math::conv::adapt::run_tail;
-use crate::math::matmul::bf16::Bf16MatMulPlan;
+use crate::math::matmul::pairs::PairMatMulPlan;
 use crate::math::pairs::PairKernels;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(in crate::math::conv) struct Bf16Upsample {
     conv: Conv,
     /// The product of each tap, and the offset of its first output element.
-    taps: Vec<(Bf16MatMulPlan, usize)>,
+    taps: Vec<(PairMatMulPlan, usize)>,
     bias: Option<Arc<AlignedBytes>>,
 }
 
@@ -49,7 +49,7 @@ impl Bf16Upsample {
                 b: Some(weight.skip_bytes(2 * tap)),
             };
             let first = tap / kw * out_row + tap % kw * conv.out_channels;
-            (Bf16MatMulPlan::new(kernels, &product, constant), first)
+            (PairMatMulPlan::new(kernels, &product, constant), first)
         };
         Ok(Bf16Upsample {
             taps: (0..kh * kw).map(plan).collect(),

@@ -1,8 +1,8 @@
 //! The input as blocks read it: padded channels-last images, and rows of gathered taps.
 
 use crate::math::contract::{Conv, ConvLayout, PlanError};
+use crate::math::pairs::PairKernels;
 use crate::math::pairs::pack::{Source, pack_row, packed_row};
-use crate::math::pairs::{PairKernels, padded_run};
 use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::math::transpose::permute;
 use crate::parallel::Pool;
@@ -27,7 +27,7 @@ pub(super) struct Window {
     pub gathers: bool,
     /// Whether the input is read where it is.
     in_place: bool,
-    /// The offset of each segment from a pixel's first element: the taps, or one segment.
+    /// The offset of each segment from a pixel's first element, in bytes: the taps, or one segment.
     segments: Vec<usize>,
 }
 
@@ -39,6 +39,7 @@ pub(super) struct ChunkPixels<'a> {
     line: usize,
     /// The stride between pixels of an output row, in elements.
     pub step: usize,
+    /// The offsets of the segments, in bytes.
     pub segments: &'a [usize],
     /// The number of product indices in a segment.
     pub run: usize,
@@ -55,8 +56,9 @@ impl Window {
             size[d] = conv.input[d].checked_add(padding).ok_or(PlanError::Size)?;
         }
         let channels = conv.in_channels;
-        let gathers = 4 * padded_run(channels) > 5 * channels;
-        let pixel = if gathers { channels } else { padded_run(channels) };
+        let padded = kernels.padded_run(channels);
+        let gathers = 4 * padded > 5 * channels;
+        let pixel = if gathers { channels } else { padded };
         let image = size.iter().try_fold(pixel, |a, &s| a.checked_mul(s));
         let fits = |&n: &usize| n.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
         let image = image.filter(fits).ok_or(PlanError::Size)?;
@@ -76,7 +78,7 @@ impl Window {
         window.in_place = !gathers
             && pixel == channels
             && conv.padding == [0; 3]
-            && conv.dtype == DType::BF16
+            && (conv.dtype == DType::BF16 || kernels.are_bytes())
             && !kernels.widens_rows()
             && conv.input_layout == ConvLayout::ChannelsLast;
         if !gathers {
@@ -85,12 +87,13 @@ impl Window {
         Ok(window)
     }
 
-    /// The offset of each tap from the first one.
+    /// The offset of each tap from the first one, in bytes.
     fn tap_offsets(&self) -> Vec<usize> {
         let ([kd, kh, kw], dilation) = (self.conv.kernel, self.conv.dilation);
         let mut taps = vec![];
         for (d, h) in (0..kd).flat_map(|d| (0..kh).map(move |h| (d, h))) {
-            taps.extend((0..kw).map(|w| self.offset([d * dilation[0], h * dilation[1], w * dilation[2]])));
+            let tap = |w: usize| self.offset([d * dilation[0], h * dilation[1], w * dilation[2]]);
+            taps.extend((0..kw).map(|w| tap(w) * self.kernels.row_element()));
         }
         taps
     }
@@ -103,14 +106,28 @@ impl Window {
     pub(super) fn depth(&self) -> usize {
         let taps: usize = self.conv.kernel.iter().product();
         match self.gathers {
-            true => padded_run(taps * self.pixel),
+            true => self.kernels.padded_run(taps * self.pixel),
             false => taps * self.pixel,
         }
     }
 
-    /// The stride between gathered rows.
+    /// The length of a panel of the weight, in words of 16 bits.
+    pub(super) fn panel_words(&self) -> usize {
+        self.kernels.panel_words(self.depth())
+    }
+
+    /// The stride between gathered rows, in elements.
     pub(super) fn gathered_row(&self) -> usize {
-        packed_row(self.depth())
+        let size = self.kernels.row_element();
+        packed_row(self.depth() * size) / size
+    }
+
+    /// The elements of the input.
+    fn source(&self, p: *const u8) -> Source {
+        match self.kernels.are_bytes() {
+            true => Source::Bytes(p),
+            false => Source::new(p, self.conv.dtype == DType::F32),
+        }
     }
 
     fn words(elements: usize, size: usize) -> usize {
@@ -134,7 +151,7 @@ impl Window {
     pub(super) fn relaid_len(&self) -> usize {
         let pixels: usize = self.conv.input.iter().product();
         match self.moves_channels() {
-            true => Window::words(pixels * self.conv.in_channels, self.conv.dtype.size()),
+            true => Window::words(pixels * self.conv.in_channels, self.conv.factor_size()),
             false => 0,
         }
     }
@@ -150,7 +167,7 @@ impl Window {
         image: usize,
         [padded, relaid]: [&mut Scratch; 2],
     ) -> *const u8 {
-        let (c, size) = (&self.conv, self.conv.dtype.size());
+        let (c, size) = (&self.conv, self.conv.factor_size());
         let pixels: usize = c.input.iter().product();
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -170,7 +187,7 @@ impl Window {
             pool.run(lines.div_ceil(per), |i| {
                 for line in i * per..((i + 1) * per).min(lines) {
                     let to = dst.get().add(line * line_len * self.kernels.row_element());
-                    self.fill_line(Source::new(src.get(), c.dtype == DType::F32), line, to);
+                    self.fill_line(self.source(src.get()), line, to);
                 }
             });
             padded.as_ptr().cast()
@@ -267,7 +284,7 @@ impl Window {
             }
         }
         // SAFETY: the row is as long.
-        unsafe { dst.add(written).write_bytes(0, self.depth() * size - written) };
+        unsafe { clear_elements(dst.add(written), self.depth() * size - written) };
     }
 }
 
@@ -283,6 +300,18 @@ unsafe fn copy_elements(src: *const u8, dst: *mut u8, n: usize) {
             let part = src.add(i).cast::<[u8; COPY]>().read_unaligned();
             dst.add(i).cast::<[u8; COPY]>().write_unaligned(part);
         }
+    }
+}
+
+/// Writes zeros to `n` bytes, and up to [`COPY`] more.
+///
+/// # Safety
+/// The destination is writable for `n + COPY` bytes.
+#[inline(always)]
+unsafe fn clear_elements(dst: *mut u8, n: usize) {
+    for i in (0..n).step_by(COPY) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { dst.add(i).cast::<[u8; COPY]>().write_unaligned([0; COPY]) };
     }
 }
 

@@ -1,0 +1,196 @@
+use super::*;
+use crate::target::{Feature, Target, with_target};
+
+/// The tensor IR of `text` for a target, with quantized matrices as constants, and the definitions of `names`.
+fn moved(text: &str, target: Target, change: fn(&mut Tir) -> OpResult<()>) -> Tir {
+    let mut tir = Tir::parse(text).unwrap();
+    for v in &mut tir.values {
+        if matches!(v.def, Def::Constant(_)) {
+            v.def = Def::Constant(quantized_weight(&v.shape));
+        }
+    }
+    with_target(target, || change(&mut tir)).unwrap();
+    tir.remove_unused_values().unwrap();
+    tir
+}
+
+/// The lines of values that are not inputs or constants.
+fn computed(tir: &Tir) -> Vec<String> {
+    let text = tir.to_string();
+    let lines = text
+        .lines()
+        .filter(|l| !l.contains("constant") && !l.contains("= input"));
+    lines.map(str::to_string).collect()
+}
+
+/// This machine without products of bytes.
+fn without_bytes() -> Target {
+    Target::native().without(Feature::AmxInt8).without(Feature::Avx512Vnni)
+}
+
+const PRODUCTS: &str = "\
+%q: u8[2, 64] = input 0
+%s: f32[] = input 1
+%b: f32[64] = input 2
+%f: f32[2, 64] = map(%q) { sub(f32.cast(a0), f32(3.0)) }
+%x: f32[2, 64] = map(%f) { mul(a0, f32(0.5)) }
+%y: f32[2, 64] = map(%f, %s) { mul(a0, a1) }
+%w: f32[64, 64] = constant
+%m: f32[2, 64] = matmul(%x, %w, %b) transpose_b=1
+%n: f32[2, 64] = matmul(%y, %w) transpose_b=1
+return (%m, %n)
+";
+
+/// Inputs and weights with and without scales that are values.
+#[test]
+fn scales_follow_the_product_of_integers() {
+    let plain = moved(PRODUCTS, Target::parse("x86-64-v2").unwrap(), move_scales);
+    assert_eq!(plain.to_string(), PRODUCTS);
+    if without_bytes().pair_unit() != PairUnit::Widening {
+        assert_eq!(
+            computed(&moved(PRODUCTS, without_bytes(), move_scales)),
+            [
+                "%f: f32[2, 64] = map(%q) { sub(f32.cast(a0), f32(3.0)) }",
+                "%m#2: f32[2, 64] = matmul(%f, %m#1) transpose_b=1",
+                "%m#3: f32[2, 64] = map(%m#2, %m, %b) { add(mul(a0, a1), a2) }",
+                "%n#2: f32[2, 64] = matmul(%f, %n#1) transpose_b=1",
+                "%n#3: f32[2, 64] = map(%n#2, %n, %s) { mul(mul(a0, a1), a2) }",
+                "return (%m#3, %n#3)",
+            ]
+        );
+    }
+}
+
+/// The zero point 3 is subtracted from the sums, 3 times the sum of each channel's weight.
+#[test]
+fn zero_points_follow_the_product_of_bytes() {
+    if Target::native().byte_unit() == PairUnit::Widening {
+        return;
+    }
+    let tir = moved(PRODUCTS, Target::native(), move_scales);
+    assert_eq!(
+        computed(&tir),
+        [
+            "%m#3: i32[2, 64] = matmul(%q, %m#2) transpose_b=1",
+            "%m#4: f32[2, 64] = map(%m#3, %m#1, %m, %b) { add(mul(f32.cast(sub(a0, a1)), a2), a3) }",
+            "%n#3: i32[2, 64] = matmul(%q, %n#2) transpose_b=1",
+            "%n#4: f32[2, 64] = map(%n#3, %n#1, %n, %s) { mul(mul(f32.cast(sub(a0, a1)), a2), a3) }",
+            "return (%m#4, %n#4)",
+        ]
+    );
+    let sums = tir.values.iter().find(|v| v.dtype == DType::I32).unwrap();
+    let Def::Constant(sums) = &sums.def else {
+        panic!("the sums are constant")
+    };
+    let row: i64 = (0..64).map(|i| i % 7 - 3).sum();
+    assert_eq!(sums.get(0).to_i64(), 3 * row);
+}
+
+/// As `_int_mm` is decomposed.
+#[test]
+fn products_of_converted_bytes_read_the_bytes() {
+    if Target::native().byte_unit() == PairUnit::Widening {
+        return;
+    }
+    let text = "\
+%q: i8[2, 64] = input 0
+%r: i8[64, 8] = input 1
+%s: u8[64, 8] = input 2
+%a: i32[2, 64] = map(%q) { i32.cast(a0) }
+%b: i32[64, 8] = map(%r) { i32.cast(a0) }
+%c: i32[64, 8] = map(%s) { i32.cast(a0) }
+%x: i32[2, 8] = matmul(%a, %b)
+%y: i32[2, 8] = matmul(%a, %c)
+return (%x, %y)
+";
+    let lines = computed(&moved(text, Target::native(), move_scales));
+    assert!(
+        lines.iter().any(|l| l == "%x: i32[2, 8] = matmul(%q, %r)"),
+        "{lines:#?}"
+    );
+    // No unit multiplies by unsigned bytes.
+    assert!(
+        lines.iter().any(|l| l == "%y: i32[2, 8] = matmul(%a, %c)"),
+        "{lines:#?}"
+    );
+}
+
+/// A border of zeros is one of zero points.
+#[test]
+fn borders_of_bytes_are_zero_points() {
+    if Target::native().byte_unit() == PairUnit::Widening {
+        return;
+    }
+    let text = "\
+%q: i8[1, 16, 8, 8] = input 0
+%x: f32[1, 16, 8, 8] = map(%q) { mul(sub(f32.cast(a0), f32(-5.0)), f32(0.5)) }
+%f: f32[1, 16, 8, 8] = map(%q) { sub(f32.cast(a0), f32(-5.0)) }
+%y: f32[1, 16, 8, 8] = map(%f) { mul(a0, f32(0.5)) }
+%w: f32[8, 16, 3, 3] = constant
+%c: f32[1, 8, 8, 8] = conv(%y, %w) stride=[1, 1] padding=[1, 1] dilation=[1, 1] groups=1
+return (%c, %x)
+";
+    let tir = moved(text, Target::native(), move_scales);
+    let lines = computed(&tir);
+    assert_eq!(
+        lines[1..4],
+        [
+            "%c#3: i8[1, 16, 10, 10] = pad(%q) before=[0, 0, 1, 1] value=i8(-5)",
+            "%c#4: i32[1, 8, 8, 8] = conv(%c#3, %c#2) stride=[1, 1] padding=[0, 0] dilation=[1, 1] groups=1",
+            "%c#5: f32[1, 8, 8, 8] = map(%c#4, %c#1, %c) { mul(f32.cast(sub(a0, a1)), a2) }",
+        ]
+    );
+}
+
+/// Readers convert bytes, pools and concatenations move them, and other values stay.
+#[test]
+fn values_of_bytes_are_computed_where_they_are_read() {
+    let text = "\
+%q: u8[1, 4, 8, 8] = input 0
+%r: u8[1, 4, 8, 8] = input 1
+%s: f32[] = input 2
+%x: f32[1, 4, 8, 8] = map(%q) { mul(sub(f32.cast(a0), f32(3.0)), f32(0.5)) }
+%y: f32[1, 4, 8, 8] = map(%r) { mul(sub(f32.cast(a0), f32(3.0)), f32(0.5)) }
+%z: f32[1, 4, 8, 8] = map(%q, %s) { mul(f32.cast(a0), a1) }
+%sum: f32[1, 4, 8, 8] = map(%x, %z) { add(a0, a1) }
+%pool: f32[1, 4, 4, 4] = max_pool(%x) first=2 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]
+%scaled: f32[1, 4, 4, 4] = max_pool(%z) first=2 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]
+%both: f32[2, 4, 8, 8] = concat(%x, %y) dim=0
+%mixed: f32[2, 4, 8, 8] = concat(%x, %z) dim=0
+return (%sum, %pool, %scaled, %both, %mixed)
+";
+    let tir = moved(text, Target::native(), read_bytes);
+    let lines = computed(&tir);
+    let has = |line: &str| assert!(lines.iter().any(|l| l == line), "{line}\n{lines:#?}");
+    has(
+        "%sum: f32[1, 4, 8, 8] = map(%q, %s) { t0 = f32.cast(a0); add(mul(sub(t0, f32(3.0)), f32(0.5)), mul(t0, a1)) }",
+    );
+    has("%pool: u8[1, 4, 4, 4] = max_pool(%q) first=2 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]");
+    has("%pool#1: f32[1, 4, 4, 4] = map(%pool) { mul(sub(f32.cast(a0), f32(3.0)), f32(0.5)) }");
+    // The scale may be negative.
+    has("%scaled: f32[1, 4, 4, 4] = max_pool(%z) first=2 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]");
+    has("%both: u8[2, 4, 8, 8] = concat(%q, %r) dim=0");
+    has("%mixed: f32[2, 4, 8, 8] = concat(%x, %z) dim=0");
+}
+
+/// Rows of i8, each with a scale of its own.
+fn quantized_weight(shape: &[usize]) -> Tensor {
+    use crate::tensor::{BlockValues, Quantized};
+    let (rows, cols) = (shape[0], shape[1..].iter().product());
+    let integers: Vec<i8> = (0..rows * cols).map(|i| (i % cols % 7) as i8 - 3).collect();
+    let scales: Vec<f32> = (0..rows).map(|i| 0.25 * (1 + i) as f32).collect();
+    let quantized = Quantized {
+        integers: Tensor::from_slice(&[rows, cols], &integers),
+        strides: [cols, 1],
+        shape: [rows, cols],
+        zero: None,
+        scale: Some(BlockValues {
+            values: Tensor::from_slice(&[rows], &scales),
+            offset: 0,
+            block: [1, cols],
+            strides: [1, 0],
+        }),
+        dtype: DType::F32,
+    };
+    quantized.into_tensor(shape).unwrap()
+}

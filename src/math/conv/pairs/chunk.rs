@@ -1,0 +1,199 @@
+//! Chunks of a convolution: some output rows of an image and some panels of channels.
+
+use super::PairConv;
+use super::window::ChunkPixels;
+use crate::math::contract::{Tile, TileTail};
+use crate::math::pairs::pack::Source;
+use crate::math::pairs::store::StoreJob;
+use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
+use crate::math::scratch;
+
+/// The operands of one image.
+#[derive(Clone, Copy)]
+pub(super) struct ImageOperands {
+    /// The padded input.
+    pub x: *const u8,
+    pub weight: *const u16,
+    pub bias: Option<Source>,
+    /// The channels-last output.
+    pub y: *mut u8,
+    pub image: usize,
+    pub tail: Option<TileTail>,
+}
+
+// SAFETY: chunks only read the inputs and write disjoint parts of the output.
+unsafe impl Send for ImageOperands {}
+// SAFETY: as above.
+unsafe impl Sync for ImageOperands {}
+
+/// Where a chunk stores its results.
+#[derive(Clone, Copy)]
+struct Destination {
+    /// Where the first channel of the first pixel would be.
+    first: *mut u8,
+    /// The stride between pixels, in elements.
+    pixel: usize,
+}
+
+/// Neighbouring output pixels that a tile computes.
+#[derive(Clone, Copy)]
+struct PixelTile {
+    /// The first pixel's elements of the input.
+    address: *const u8,
+    /// The index of the first pixel.
+    first: usize,
+    count: usize,
+}
+
+impl PixelTile {
+    const EMPTY: PixelTile = PixelTile {
+        address: std::ptr::null(),
+        first: 0,
+        count: 0,
+    };
+}
+
+impl PairConv {
+    /// Whether sums are kept in working memory, because the tail makes elements of another size from them.
+    fn sums_wait(&self, o: &ImageOperands) -> bool {
+        self.kernels.are_bytes() && o.tail.is_some()
+    }
+
+    /// Computes the output rows `l0..l1` for the panels `p0..p1`.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part.
+    pub(super) unsafe fn run_chunk(&self, o: &ImageOperands, [l0, l1]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let (per_line, width) = (self.tiles.count(), self.window.out[2]);
+        // SAFETY: guaranteed by the caller.
+        let pixels = unsafe { self.window.chunk_pixels(o.x, [l0, l1]) };
+        let cols = (p1 * COLS).min(self.conv.out_channels) - p0 * COLS;
+        let waiting = if self.sums_wait(o) { (l1 - l0) * width * cols } else { 0 };
+        let mut sums = scratch::take_buffer(waiting);
+        let to = match waiting {
+            0 => Destination {
+                first: o.y,
+                pixel: self.conv.out_channels,
+            },
+            _ => Destination {
+                first: sums.as_mut_ptr().wrapping_sub(l0 * width * cols + p0 * COLS).cast(),
+                pixel: cols,
+            },
+        };
+        let mut blocks = self.kernels.begin();
+        let len = self.window.panel_words();
+        let tile = |i: usize| match i < l1 * per_line {
+            true => self.pixel_tile(&pixels, i / per_line, i % per_line),
+            false => PixelTile::EMPTY,
+        };
+        for p in p0..p1 {
+            let panel = o.weight.wrapping_add(p * len);
+            for i in (l0 * per_line..l1 * per_line).step_by(2) {
+                // SAFETY: the tiles lie in the chunk.
+                unsafe {
+                    let next = prefetched_part(panel, len, (i - l0 * per_line) / 2, p + 1 == p1);
+                    self.run_block(&mut blocks, (o, &to), &pixels, [tile(i), tile(i + 1)], p, [panel, next]);
+                }
+            }
+        }
+        // SAFETY: the part is finished and belongs to this thread.
+        unsafe { self.run_chunk_tail(o, &to, [l0 * width, l1 * width], [p0 * COLS, cols]) };
+    }
+
+    /// Tile `t` of an output row.
+    fn pixel_tile(&self, pixels: &ChunkPixels, line: usize, t: usize) -> PixelTile {
+        let first = self.tiles.start(t);
+        PixelTile {
+            address: pixels.at(line, first),
+            first: line * self.window.out[2] + first,
+            count: self.tiles.start(t + 1) - first,
+        }
+    }
+
+    /// Runs the tail, if there is one, on `cols` channels, from `col` on, of the finished pixels `first..end`.
+    ///
+    /// # Safety
+    /// As for [`PairConv::run_chunk`].
+    unsafe fn run_chunk_tail(
+        &self,
+        o: &ImageOperands,
+        to: &Destination,
+        [first, end]: [usize; 2],
+        [col, cols]: [usize; 2],
+    ) {
+        let Some(tail) = &o.tail else { return };
+        let channels = self.conv.out_channels;
+        let pixels: usize = self.window.out.iter().product();
+        let part = Tile {
+            data: to.first.wrapping_add((first * to.pixel + col) * self.conv.dtype.size()),
+            data_stride: to.pixel,
+            offset: (o.image * pixels + first) * channels + col,
+            batch: o.image,
+            row: first,
+            col,
+            rows: end - first,
+            cols,
+            row_stride: channels,
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { tail.run(&part) };
+    }
+
+    /// Computes and stores two tiles of panel `p`.
+    ///
+    /// # Safety
+    /// As for [`PairConv::run_chunk`].
+    #[inline]
+    unsafe fn run_block(
+        &self,
+        blocks: &mut PairBlocks,
+        (o, to): (&ImageOperands, &Destination),
+        pixels: &ChunkPixels,
+        tiles: [PixelTile; 2],
+        p: usize,
+        [panel, next]: [*const u16; 2],
+    ) {
+        let job = PairJob {
+            a: tiles.map(|t| t.address),
+            rows: tiles.map(|t| t.count),
+            a_row: pixels.step * self.kernels.row_element(),
+            segments: pixels.segments,
+            steps: pixels.run / self.kernels.step(),
+            b: panel,
+            cols: (self.conv.out_channels - p * COLS).min(COLS),
+            next,
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let mut sums = blocks.compute(&job);
+            for tile in tiles {
+                self.store_job((o, to), sums, &tile, p).run(&self.kernels);
+                sums = sums.add(tile.count * COLS);
+            }
+        }
+    }
+
+    /// The job that stores the sums of a tile of panel `p`.
+    #[inline]
+    fn store_job(
+        &self,
+        (o, to): (&ImageOperands, &Destination),
+        sums: *const f32,
+        tile: &PixelTile,
+        p: usize,
+    ) -> StoreJob {
+        let first = tile.first * to.pixel + p * COLS;
+        StoreJob {
+            sums,
+            rows: tile.count,
+            cols: (self.conv.out_channels - p * COLS).min(COLS),
+            c: to.first.wrapping_add(first * self.conv.dtype.size()),
+            c_row: to.pixel,
+            wide: self.is_wide(),
+            addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
+            alpha: 1.0,
+            beta: 1.0,
+            clamp: self.conv.activation.bounds(),
+        }
+    }
+}
