@@ -280,7 +280,8 @@ impl Epilogue {
 }
 
 fn push_constant(tir: &mut Tir, tensor: Tensor) -> OpResult<ValueId> {
-    tir.push(tensor.dtype(), &tensor.shape().to_vec(), Def::Constant(tensor))
+    let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+    tir.push(dtype, &shape, Def::Constant(tensor))
 }
 
 /// Pads the spatial dims of `input` with a zero point, which stands for 0, instead of the convolution.

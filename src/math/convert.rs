@@ -71,6 +71,7 @@ wide_function! {
 }
 
 #[inline(always)]
+#[expect(clippy::manual_clamp, reason = "`clamp` would return NaN")]
 fn to_integers_body(src: &[f32], dst: &mut [i32]) {
     const MOST: f32 = 16_777_216.0;
     for (y, &x) in dst.iter_mut().zip(src) {

@@ -30,8 +30,14 @@ def activated(x, lo, hi):
     return x if hi is None else np.where(np.isnan(x), x, np.minimum(x, x.dtype.type(hi)))
 
 
+def wide_bytes(x, out):
+    # Products of bytes have sums of 32 bits.
+    return x.astype(np.int32) if x.dtype.itemsize == 1 and out.dtype == np.int32 else x
+
+
 def matmul(out, a, b, addend=None, alpha=1.0, beta=1.0, lo=None, hi=None, bf16=False):
-    c = np.matmul(wide(a, bf16), wide(b, bf16))
+    a, b = wide_bytes(wide(a, bf16), out), wide_bytes(wide(b, bf16), out)
+    c = np.matmul(a, b)
     if alpha != 1.0:
         c = c * c.dtype.type(alpha)
     if addend is not None:
@@ -42,7 +48,7 @@ def matmul(out, a, b, addend=None, alpha=1.0, beta=1.0, lo=None, hi=None, bf16=F
 
 def conv(out, x, w, bias, groups, stride, padding, dilation, transposed, lo=None, hi=None, bf16=False):
     # x is [N, C, D, H, W], w is torch's weight with three spatial sizes, out is [N, C, D, H, W].
-    x, w = wide(x, bf16), wide(w, bf16)
+    x, w = wide_bytes(wide(x, bf16), out), wide_bytes(wide(w, bf16), out)
     n, channels, size = x.shape[0], x.shape[1], x.shape[2:]
     kernel, result = w.shape[2:], out.shape[2:]
     each = channels // groups

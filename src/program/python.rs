@@ -124,7 +124,8 @@ fn print_step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
             out: to,
             tail,
         } => {
-            let mut text = print_contract(p, kernels, contract, *to);
+            let sums = tail.as_ref().and_then(|t| t.sums.map(|i| t.buffers[i]));
+            let mut text = print_contract(p, kernels, contract, sums.unwrap_or(*to));
             if let Some(tail) = tail {
                 let _ = write!(text, "\n    {}", print_tail(p, &kernels[tail.kernel], tail));
             }

@@ -119,7 +119,7 @@ impl PairMatMulPlan {
         [t0, t1]: [usize; 2],
         [p0, p1]: [usize; 2],
     ) {
-        let panels = (p1 - p0).min(TAIL_COLS / COLS).max(1);
+        let panels = (p1 - p0).clamp(1, TAIL_COLS / COLS);
         let panels = if p1 - p0 <= 2 * panels { p1 - p0 } else { panels };
         let block = self.blocks.start(1).max(1);
         let blocks = (WAITING_SUMS / (panels * COLS * block)).max(1);
