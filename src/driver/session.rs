@@ -18,7 +18,7 @@ use crate::rewrite::{self, Rule};
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::syntax::ast;
-use crate::target::Target;
+use crate::target::{Target, with_target};
 use crate::types::Type;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -319,10 +319,14 @@ impl Session {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
         let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
-        let lowered = lower::lower_traced(module, graph, &dims, &mut |step, tir| {
-            if let Some(texts) = &mut texts {
-                texts.push((step, tir.to_string()));
-            }
+        // Some steps depend on the units of the target, which need not be those of this machine.
+        let target = self.target.unwrap_or_else(Target::native);
+        let lowered = with_target(target, || {
+            lower::lower_traced(module, graph, &dims, &mut |step, tir| {
+                if let Some(texts) = &mut texts {
+                    texts.push((step, tir.to_string()));
+                }
+            })
         });
         self.tensor_ir = texts;
         lowered.inspect(|program| self.took_since(Stage::Lower, StageProduct::Program(program), start))

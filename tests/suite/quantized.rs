@@ -40,6 +40,11 @@ fn constant(name: &str, ty: &str, sizes: &[usize], [least, count]: [i64; 2], div
 
 /// Runs a graph of `%x : f32[m, K]` that computes `%y`, compiled and interpreted. Returns how its products are computed.
 fn methods(body: &str, m: usize) -> Vec<String> {
+    methods_for(body, m, Target::native())
+}
+
+/// [`methods`] for a target.
+fn methods_for(body: &str, m: usize, target: Target) -> Vec<String> {
     let groups = K / 32;
     let constants = [
         constant("w", "i8", &[N, K], [-8, 16], 1.0),
@@ -76,6 +81,7 @@ fn methods(body: &str, m: usize) -> Vec<String> {
     let data: Vec<f32> = (0..m * K).map(|_| random.next_below(64) as f32 / 16.0 - 2.0).collect();
     let x = Tensor::from_slice(&[m, K], &data);
     let mut session = Session::new();
+    session.target = Some(target);
     let mut model = session
         .load_text("quantized.fxir", &text)
         .unwrap_or_else(|_| panic!("{:?}", session.diagnostics));
@@ -250,14 +256,21 @@ fn inputs_and_weights_of_integers() {
             weight("v")
         ),
     ] {
-        let found = methods(&body, 20);
-        let target = Target::native();
-        let [bytes, pairs] = [target.byte_unit(), target.pair_unit()].map(|unit| unit != PairUnit::Widening);
-        let is_of_bytes = found[0].contains("int8");
-        let is_of_pairs = found[0].contains("f32 in bf16");
-        assert!(
-            found.len() == 1 && is_of_bytes == bytes && is_of_pairs == (pairs && !bytes),
-            "{found:?}\n{body}"
-        );
+        let targets = ["native", "native-amx-int8-avx512vnni", "native-avx512f"];
+        for target in targets.map(|t| Target::parse(t).expect("a target")) {
+            check_units(&body, target);
+        }
     }
+}
+
+/// Checks that a product of integers uses the units of the target.
+fn check_units(body: &str, target: Target) {
+    let found = methods_for(body, 20, target);
+    let [bytes, pairs] = [target.byte_unit(), target.pair_unit()].map(|unit| unit != PairUnit::Widening);
+    let is_of_bytes = found[0].contains("int8");
+    let is_of_pairs = found[0].contains("f32 in bf16");
+    assert!(
+        found.len() == 1 && is_of_bytes == bytes && is_of_pairs == (pairs && !bytes),
+        "{found:?}\n{body}"
+    );
 }
