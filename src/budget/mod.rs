@@ -109,7 +109,12 @@ pub(crate) fn max_nodes() -> usize {
 
 /// Whether the time is over.
 pub(crate) fn is_late() -> bool {
-    active().until.is_some_and(|until| Instant::now() >= until)
+    end_of_time().is_some_and(|end| Instant::now() >= end)
+}
+
+/// When the time of this thread's work ends. Work that other threads help with asks before it starts: limits are the thread's.
+pub(crate) fn end_of_time() -> Option<Instant> {
+    active().until
 }
 
 /// Counts memory that was allocated.

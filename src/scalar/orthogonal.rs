@@ -1,6 +1,15 @@
 //! Orthogonal polynomials of degree n as torch computes them, in the operand's own dtype: closed forms where torch uses
 //! them and recurrences elsewhere, with the multiply-adds that torch's compiler generates, so that overflow and loss of
 //! precision match torch's.
+//!
+//! A recurrence ends at NaN. Where the values stay finite (Laguerre's, and Legendre's within [-1, 1]) torch counts up to the degree, for
+//! centuries if it is large; here [`MOST_STEPS`] bounds it.
+
+/// The largest number of steps of a recurrence, which take about half a second.
+pub const MOST_STEPS: i64 = 1 << 26;
+
+/// The number of steps after which a recurrence asks whether to go on.
+const BLOCK: i64 = 1 << 16;
 
 /// Converts a degree given as a float by truncation as x86 does it: NaN and out-of-range values become far less than 0.
 pub fn degree(n: f64) -> i64 {
@@ -48,6 +57,16 @@ fn at_end(family: Family, top: bool, n: i64) -> i64 {
     }
 }
 
+/// The degree above which torch computes a Chebyshev polynomial in trigonometric form.
+fn closed_form_above(family: Family, shifted: bool) -> i64 {
+    match family {
+        Family::ChebyshevT => 6,
+        Family::ChebyshevW if shifted => 4,
+        _ if shifted => 6,
+        _ => 8,
+    }
+}
+
 /// 2n + 1 modulo 2^64, as in torch.
 fn twice_and_one(n: i64) -> i64 {
     n.wrapping_add(n).wrapping_add(1)
@@ -57,42 +76,41 @@ macro_rules! polynomials {
     ($t:ident in $module:ident, $hermite_limit:literal, $doc:literal) => {
         mod $module {
             use super::Family::{self, *};
-            use super::{at_end, parity, twice_and_one};
+            use super::{BLOCK, MOST_STEPS, at_end, closed_form_above, parity, twice_and_one};
 
             #[doc = $doc]
-            pub fn polynomial(family: Family, shifted: bool, x: $t, n: i64) -> $t {
+            ///
+            /// Recurrences ask `go_on` from time to time. `None` if it says no, or if the degree needs more than [`MOST_STEPS`].
+            pub fn polynomial(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
                 if n < 0 {
-                    return 0.0;
+                    return Some(0.0);
                 }
                 match family {
-                    ChebyshevT => chebyshev(family, shifted, x, n, 6),
-                    ChebyshevU | ChebyshevV => chebyshev(family, shifted, x, n, if shifted { 6 } else { 8 }),
-                    ChebyshevW => chebyshev(family, shifted, x, n, if shifted { 4 } else { 8 }),
-                    _ if n == 0 => 1.0,
-                    HermiteH | HermiteHe if n > $hermite_limit => $t::NAN,
-                    HermiteH => recurrence(x + x, 1..=n - 1, |k, q, p| (x + x).mul_add(q, -((k + k) * p))),
-                    HermiteHe => recurrence(x, 1..=n - 1, |k, q, p| x.mul_add(q, -(k * p))),
-                    LaguerreL if x == 0.0 => 1.0,
-                    LaguerreL => recurrence(1.0 - x, 1..=n - 1, |k, q, p| {
+                    ChebyshevT | ChebyshevU | ChebyshevV | ChebyshevW => chebyshev(family, shifted, x, n, go_on),
+                    _ if n == 0 => Some(1.0),
+                    HermiteH | HermiteHe if n > $hermite_limit => Some($t::NAN),
+                    HermiteH => recurrence(x + x, n, go_on, |k, q, p| (x + x).mul_add(q, -((k + k) * p))),
+                    HermiteHe => recurrence(x, n, go_on, |k, q, p| x.mul_add(q, -(k * p))),
+                    LaguerreL if x == 0.0 => Some(1.0),
+                    LaguerreL => recurrence(1.0 - x, n, go_on, |k, q, p| {
                         (k + k + (1.0 - x)).mul_add(q, -(k * p)) / (k + 1.0)
                     }),
-                    LegendreP if x.abs() == 1.0 => (if x > 0.0 { 1 } else { parity(n) }) as $t,
-                    LegendreP => recurrence(x, 1..=n - 1, |k, q, p| {
+                    LegendreP if x.abs() == 1.0 => Some((if x > 0.0 { 1 } else { parity(n) }) as $t),
+                    LegendreP => recurrence(x, n, go_on, |k, q, p| {
                         ((k + k + 1.0) * x).mul_add(q, -(k * p)) / (k + 1.0)
                     }),
                 }
             }
 
-            /// Chebyshev polynomials: integers at the ends, trigonometric form for degrees above `closed`, recurrence
-            /// otherwise.
-            fn chebyshev(family: Family, shifted: bool, x: $t, n: i64, closed: i64) -> $t {
+            /// Chebyshev polynomials: integers at the ends, trigonometric form for large degrees, recurrence otherwise.
+            fn chebyshev(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
                 let y = if shifted { x + x - 1.0 } else { x };
                 let is_at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
                 if is_at(1.0) || is_at(-1.0) {
-                    return at_end(family, is_at(1.0), n) as $t;
+                    return Some(at_end(family, is_at(1.0), n) as $t);
                 }
-                if n > closed && y.abs() < 1.0 {
-                    return by_angle(family, shifted, y, n);
+                if n > closed_form_above(family, shifted) && y.abs() < 1.0 {
+                    return Some(by_angle(family, shifted, y, n));
                 }
                 let first = match family {
                     ChebyshevT => y,
@@ -101,8 +119,8 @@ macro_rules! polynomials {
                     _ => y + y + 1.0,
                 };
                 match n {
-                    0 => 1.0,
-                    _ => recurrence(first, 2..=n, |_, q, p| (y + y).mul_add(q, -p)),
+                    0 => Some(1.0),
+                    _ => recurrence(first, n, go_on, |_, q, p| (y + y).mul_add(q, -p)),
                 }
             }
 
@@ -123,16 +141,23 @@ macro_rules! polynomials {
                 }
             }
 
-            /// Iterates `r = step(k, q, p)` from the values of degrees 0 and 1, until NaN.
-            fn recurrence(first: $t, ks: std::ops::RangeInclusive<i64>, step: impl Fn($t, $t, $t) -> $t) -> $t {
-                let (mut p, mut q) = (1.0, first);
-                for k in ks {
-                    if q.is_nan() {
-                        break;
+            /// Iterates `r = step(k, q, p)` for k in `1..n`, from the values of degrees 0 and 1, until NaN.
+            fn recurrence(first: $t, n: i64, go_on: &dyn Fn() -> bool, step: impl Fn($t, $t, $t) -> $t) -> Option<$t> {
+                let (mut p, mut q, mut k) = (1.0, first, 1);
+                while k < n {
+                    let end = n.min(k.saturating_add(BLOCK));
+                    for k in k..end {
+                        if q.is_nan() {
+                            return Some(q);
+                        }
+                        (p, q) = (q, step(k as $t, q, p));
                     }
-                    (p, q) = (q, step(k as $t, q, p));
+                    k = end;
+                    if k < n && (k >= MOST_STEPS || !go_on()) {
+                        return None;
+                    }
                 }
-                q
+                Some(q)
             }
         }
         pub use $module::polynomial as $t;
@@ -154,20 +179,48 @@ polynomials!(
 mod tests {
     use super::*;
 
+    fn value(family: Family, shifted: bool, x: f64, n: i64) -> f64 {
+        f64(family, shifted, x, n, &|| true).expect("few steps")
+    }
+
     #[test]
     fn values_are_torch_s() {
         use Family::*;
-        assert_eq!(f64(ChebyshevT, false, 0.5, 3), -1.0);
-        assert_eq!(f64(ChebyshevU, false, 2.0, 3), 56.0);
-        assert_eq!(f64(ChebyshevV, false, -1.0, 3), -7.0);
-        assert_eq!(f64(ChebyshevW, true, 1.0, 3), 7.0);
-        assert_eq!(f64(HermiteH, false, 0.5, 3), -5.0);
-        assert_eq!(f64(HermiteHe, false, 2.0, 3), 2.0);
-        assert_eq!(f64(LaguerreL, false, 1.0, 2), -0.5);
-        assert_eq!(f64(LegendreP, false, 0.5, 2), -0.125);
-        assert!((f64(ChebyshevT, false, 0.3, 20) - 0.982_130_131_054_892).abs() < 1e-12);
-        assert_eq!(f32(HermiteH, false, 0.5, -1), 0.0);
-        assert!(f32(HermiteH, false, 0.5, 129).is_nan());
+        assert_eq!(value(ChebyshevT, false, 0.5, 3), -1.0);
+        assert_eq!(value(ChebyshevU, false, 2.0, 3), 56.0);
+        assert_eq!(value(ChebyshevV, false, -1.0, 3), -7.0);
+        assert_eq!(value(ChebyshevW, true, 1.0, 3), 7.0);
+        assert_eq!(value(HermiteH, false, 0.5, 3), -5.0);
+        assert_eq!(value(HermiteHe, false, 2.0, 3), 2.0);
+        assert_eq!(value(LaguerreL, false, 1.0, 2), -0.5);
+        assert_eq!(value(LegendreP, false, 0.5, 2), -0.125);
+        assert!((value(ChebyshevT, false, 0.3, 20) - 0.982_130_131_054_892).abs() < 1e-12);
+        assert_eq!(f32(HermiteH, false, 0.5, -1, &|| true), Some(0.0));
+        assert!(f32(HermiteH, false, 0.5, 129, &|| true).is_some_and(f32::is_nan));
         assert_eq!((degree(f64::NAN), degree(2.9)), (i64::MIN, 2));
+    }
+
+    #[test]
+    fn no_degree_takes_forever() {
+        use Family::*;
+        let huge = i64::MAX;
+        // torch's values: the recurrence ends at NaN, or there is a closed form.
+        assert!(value(LaguerreL, false, -0.5, huge).is_nan());
+        assert!(value(LegendreP, false, 1.5, huge).is_nan());
+        assert!(value(ChebyshevU, false, 1.5, huge).is_nan());
+        assert!(value(HermiteHe, false, 0.5, huge).is_nan());
+        assert!(value(ChebyshevW, true, 0.3, huge).abs() <= 5.0);
+        assert_eq!(value(LegendreP, false, -1.0, huge), -1.0);
+        // torch would count.
+        assert_eq!(f64(LegendreP, false, 0.5, huge, &|| false), None);
+        let asked = std::cell::Cell::new(0);
+        let ask = || asked.replace(asked.get() + 1) < 3;
+        assert_eq!(f32(LaguerreL, false, 0.5, huge, &ask), None);
+        assert_eq!(asked.get(), 4);
+    }
+
+    #[test]
+    fn steps_are_bounded() {
+        assert_eq!(f32(Family::ChebyshevT, true, 1e-30, i64::MAX, &|| true), None);
     }
 }

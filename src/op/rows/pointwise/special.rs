@@ -1,16 +1,20 @@
 //! Special functions without vectorised code: Airy and Bessel functions, orthogonal polynomials, incomplete gamma
 //! functions.
 
+use crate::budget;
+use crate::diag::Code;
 use crate::op::rows::dense::broadcast_position;
 use crate::op::rows::fill::units_per_part;
 use crate::op::rows::spell::special;
-use crate::op::{Call, Meaning, Op, OpId, OpResult, Sizes, pointwise_rule};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
 use crate::parallel::Pool;
 use crate::scalar::bessel;
 use crate::scalar::incomplete_gamma::{igamma, igammac};
 use crate::scalar::orthogonal::{self, Family, degree};
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, TensorType, Type, Val};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 pub(super) fn rows() -> Vec<Op> {
     [
@@ -232,12 +236,35 @@ fn mapped(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, f: impl Fn(f64, 
     Ok(())
 }
 
+/// Values of polynomials. One whose degree is too large ends the work on all: torch would count up to the degree.
 fn evaluated(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, family: Family, shifted: bool) -> OpResult<()> {
     let single = out.dtype() != DType::F64;
-    mapped(c, out, pool, |x, n| match single {
-        false => orthogonal::f64(family, shifted, x, degree(n)),
-        true => orthogonal::f32(family, shifted, x as f32, degree(n)) as f64,
-    })
+    let (until, stopped) = (budget::end_of_time(), AtomicBool::new(false));
+    let go_on = || !stopped.load(Relaxed) && until.is_none_or(|t| Instant::now() < t);
+    mapped(c, out, pool, |x, n| {
+        let value = match single {
+            _ if stopped.load(Relaxed) => None,
+            false => orthogonal::f64(family, shifted, x, degree(n), &go_on),
+            true => orthogonal::f32(family, shifted, x as f32, degree(n), &go_on).map(f64::from),
+        };
+        value.unwrap_or_else(|| {
+            stopped.store(true, Relaxed);
+            f64::NAN
+        })
+    })?;
+    match stopped.into_inner() {
+        false => Ok(()),
+        true if budget::is_late() => Err(OpError::new(Code::E0513, "the work takes longer than the time limit")),
+        true => Err(too_many_steps(c.op)),
+    }
+}
+
+fn too_many_steps(op: &Op) -> OpError {
+    let name = op.name.trim_start_matches("special_");
+    OpError::value(format!("{name}: the degree is too large")).note(format!(
+        "where its values stay finite, fxc counts up to the degree, at most to {}",
+        orthogonal::MOST_STEPS
+    ))
 }
 
 /// An operand as a tensor; a number becomes a 0-dim tensor.
