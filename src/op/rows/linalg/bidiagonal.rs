@@ -1,14 +1,17 @@
-//! Singular values: Householder's reduction to a bidiagonal matrix, and the implicit QR algorithm (Golub and Kahan 1965;
+//! Singular values and vectors: Householder's reduction to a bidiagonal matrix, and the implicit QR algorithm (Golub and Kahan 1965;
 //! Golub and Reinsch 1970; the tests for splitting are LINPACK's `dsvdc`).
 
-use super::lines::{add_scaled, dot, magnitude, reflect_rows, reflection};
+use super::eigen::jacobi_svd;
+use super::lines::{add_scaled, dot, magnitude, reflect_rows, scaled_reflection};
 use super::matrix::Matrix;
+use super::reflections::{apply_reflections, basis_of_rows};
 use crate::tensor::wide_function;
 
 /// The maximum number of steps per singular value. Two are common.
 const STEPS: usize = 75;
-/// What counts as zero next to elements of a magnitude of about one.
-const TINY: f64 = 1e-290;
+/// What counts as zero next to elements of a magnitude of about one: far below their rounding errors, and so large that no product of four
+/// such numbers underflows. Else steps on what is left of a matrix of low rank would not converge.
+const TINY: f64 = 1e-30;
 
 /// The singular values of a matrix of finite numbers in descending order.
 pub(in crate::op::rows) fn singular_values_of(m: &Matrix) -> Vec<f64> {
@@ -24,6 +27,61 @@ pub(in crate::op::rows) fn singular_values_of(m: &Matrix) -> Vec<f64> {
     values
 }
 
+/// Below this number of columns, rotations of pairs (Jacobi) are faster.
+const FEW_COLUMNS: usize = 16;
+
+/// Singular values in descending order, with U `[m, k]` and V `[n, k]`, k = min(m, n).
+pub(in crate::op::rows) fn svd_of(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
+    if m.rows < m.columns {
+        let (u, s, v) = svd_of(&m.transposed());
+        return (v, s, u);
+    }
+    if m.columns < FEW_COLUMNS || !m.v.iter().all(|x| x.is_finite()) {
+        return jacobi_svd(m);
+    }
+    let (mut a, scale) = (m.clone(), magnitude(&m.v));
+    a.v.iter_mut().for_each(|x| *x /= scale);
+    let (mut values, mut vectors) = with_vectors(&mut a);
+    for (j, x) in values.iter_mut().enumerate().filter(|(_, x)| x.is_sign_negative()) {
+        *x = -*x;
+        let row = &mut vectors.right.v[j * m.columns..][..m.columns];
+        row.iter_mut().for_each(|x| *x = -*x);
+    }
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&i, &j| values[j].total_cmp(&values[i]));
+    let columns = |rows: &Matrix| Matrix::from_fn(rows.columns, order.len(), |i, j| rows.at(order[j], i));
+    let (left, right) = (columns(&vectors.left), columns(&vectors.right));
+    (left, order.iter().map(|&j| values[j] * scale).collect(), right)
+}
+
+/// The singular values in any order, with any signs, and the vectors.
+fn with_vectors(a: &mut Matrix) -> (Vec<f64>, Vectors) {
+    let n = a.columns;
+    let Bidiagonal {
+        mut diagonal,
+        mut above,
+        left,
+        right,
+    } = reduce(a);
+    let mut columns = Matrix::from_fn(a.rows, n, |i, j| (i == j) as u8 as f64);
+    apply_reflections(a, &left, &mut columns, false);
+    let rows = basis_of_rows(a, &right);
+    let mut vectors = Vectors {
+        left: columns.transposed(),
+        right: rows,
+    };
+    diagonalise_vectors(&mut diagonal, &mut above, &mut vectors);
+    (diagonal, vectors)
+}
+
+wide_function! {
+    fn reduce = bidiagonal(a: &mut Matrix) -> Bidiagonal
+}
+
+wide_function! {
+    fn diagonalise_vectors = implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut Vectors)
+}
+
 wide_function! {
     /// The singular values in any order, with any signs.
     fn diagonalise = diagonalise_body(a: &mut Matrix) -> Vec<f64>
@@ -31,41 +89,102 @@ wide_function! {
 
 #[inline(always)]
 fn diagonalise_body(a: &mut Matrix) -> Vec<f64> {
-    let (mut diagonal, mut above) = bidiagonal(a);
-    implicit_qr(&mut diagonal, &mut above);
+    let Bidiagonal {
+        mut diagonal,
+        mut above,
+        ..
+    } = bidiagonal(a);
+    implicit_qr(&mut diagonal, &mut above, &mut ());
     diagonal
 }
 
-/// The diagonal of the bidiagonal matrix, and the elements above it with a 0 at the end.
+/// What follows the rotations of a bidiagonal matrix.
+trait Follow {
+    /// Rotates columns `x` and `y` of U.
+    fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64);
+    /// Rotates columns `x` and `y` of V.
+    fn right(&mut self, x: usize, y: usize, cos: f64, sin: f64);
+}
+
+impl Follow for () {
+    #[inline(always)]
+    fn left(&mut self, _: usize, _: usize, _: f64, _: f64) {}
+    #[inline(always)]
+    fn right(&mut self, _: usize, _: usize, _: f64, _: f64) {}
+}
+
+/// Singular vectors, as rows.
+struct Vectors {
+    left: Matrix,
+    right: Matrix,
+}
+
+impl Follow for Vectors {
+    #[inline(always)]
+    fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
+        rotate(&mut self.left, x, y, cos, sin);
+    }
+    #[inline(always)]
+    fn right(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
+        rotate(&mut self.right, x, y, cos, sin);
+    }
+}
+
 #[inline(always)]
-fn bidiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>) {
+fn rotate(m: &mut Matrix, x: usize, y: usize, cos: f64, sin: f64) {
+    let (a, b) = m.two_rows(x.min(y), x.max(y));
+    let sin = if x < y { sin } else { -sin };
+    for (a, b) in a.iter_mut().zip(b) {
+        (*a, *b) = (cos * *a + sin * *b, cos * *b - sin * *a);
+    }
+}
+
+/// The diagonal of a bidiagonal matrix, the elements above it with a 0 at the end, and the factors of the reflections that lead to it.
+struct Bidiagonal {
+    diagonal: Vec<f64>,
+    above: Vec<f64>,
+    left: Vec<f64>,
+    right: Vec<f64>,
+}
+
+/// Makes a matrix bidiagonal. The vectors of the reflections stay in the matrix.
+#[inline(always)]
+fn bidiagonal(a: &mut Matrix) -> Bidiagonal {
     let n = a.columns;
     let (mut diagonal, mut above) = (vec![0.0; n], vec![0.0; n]);
+    let (mut left, mut right) = (vec![0.0; n], vec![0.0; n]);
     let (mut column, mut sums) = (vec![], vec![]);
     for k in 0..n {
         column.clear();
         column.extend((k..a.rows).map(|i| a.v[i * n + k]));
-        let (tau, beta) = reflection(&mut column);
-        diagonal[k] = beta;
+        let (tau, beta) = scaled_reflection(&mut column);
+        (diagonal[k], left[k]) = (beta, tau);
         reflect_rows(a, k, k + 1..n, &column, tau, &mut sums);
+        (k + 1..a.rows).for_each(|i| a.v[i * n + k] = column[i - k]);
         let (upper, lower) = a.v.split_at_mut((k + 1) * n);
         let v = &mut upper[k * n + k + 1..];
-        let (tau, beta) = reflection(v);
-        above[k] = beta;
+        let (tau, beta) = scaled_reflection(v);
+        (above[k], right[k]) = (beta, tau);
         for row in lower.chunks_exact_mut(n) {
             let row = &mut row[k + 1..];
             let f = -tau * dot(row, v);
             add_scaled(row, f, v);
         }
     }
-    (diagonal, above)
+    Bidiagonal {
+        diagonal,
+        above,
+        left,
+        right,
+    }
 }
 
 /// Cosine, sine and length of the rotation that maps `(f, g)` to `(length, 0)`.
 #[inline(always)]
 fn rotation(f: f64, g: f64) -> (f64, f64, f64) {
     let length = (f * f + g * g).sqrt();
-    if length == 0.0 {
+    // The squares of smaller numbers are not exact.
+    if length < 1e-140 {
         (1.0, 0.0, 0.0)
     } else {
         (f / length, g / length, length)
@@ -74,7 +193,7 @@ fn rotation(f: f64, g: f64) -> (f64, f64, f64) {
 
 /// Makes a bidiagonal matrix diagonal.
 #[inline(always)]
-fn implicit_qr(s: &mut [f64], e: &mut [f64]) {
+fn implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut impl Follow) {
     let (mut end, mut steps) = (s.len(), STEPS * s.len());
     while end > 1 && steps > 0 {
         steps -= 1;
@@ -90,9 +209,9 @@ fn implicit_qr(s: &mut [f64], e: &mut [f64]) {
             continue;
         }
         match zero_on_diagonal(s, e, from, end) {
-            Some(k) if k == end - 1 => clear_last(s, e, from, end),
-            Some(k) => clear_row(s, e, k, end),
-            None => qr_step(s, e, from, end),
+            Some(k) if k == end - 1 => clear_last(s, e, from, end, vectors),
+            Some(k) => clear_row(s, e, k, end, vectors),
+            None => qr_step(s, e, from, end, vectors),
         }
     }
 }
@@ -113,7 +232,7 @@ fn zero_on_diagonal(s: &mut [f64], e: &[f64], from: usize, end: usize) -> Option
 
 /// The last element of the diagonal is 0: rotates away the column above it.
 #[inline(always)]
-fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
+fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl Follow) {
     let mut f = std::mem::take(&mut e[end - 2]);
     for j in (from..end - 1).rev() {
         let (cos, sin, length) = rotation(s[j], f);
@@ -122,24 +241,26 @@ fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
             f = -sin * e[j - 1];
             e[j - 1] *= cos;
         }
+        vectors.right(j, end - 1, cos, sin);
     }
 }
 
 /// Element `k` of the diagonal is 0: rotates away the row right of it.
 #[inline(always)]
-fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize) {
+fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize, vectors: &mut impl Follow) {
     let mut f = std::mem::take(&mut e[k]);
     for j in k + 1..end {
         let (cos, sin, length) = rotation(s[j], f);
         s[j] = length;
         f = -sin * e[j];
         e[j] *= cos;
+        vectors.left(j, k, cos, sin);
     }
 }
 
 /// A step with the shift of the last 2 x 2 block.
 #[inline(always)]
-fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
+fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl Follow) {
     let (sp, before, above) = (s[end - 1], s[end - 2], e[end - 2]);
     let b = ((before + sp) * (before - sp) + above * above) / 2.0;
     let c = (sp * above) * (sp * above);
@@ -155,6 +276,7 @@ fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
         e[j] = cos * e[j] - sin * s[j];
         g = sin * s[j + 1];
         s[j + 1] *= cos;
+        vectors.right(j, j + 1, cos, sin);
         let (cos, sin, length) = rotation(f, g);
         s[j] = length;
         f = cos * e[j] + sin * s[j + 1];
@@ -163,13 +285,13 @@ fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize) {
             g = sin * e[j + 1];
             e[j + 1] *= cos;
         }
+        vectors.left(j, j + 1, cos, sin);
     }
     e[end - 2] = f;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::eigen::jacobi_svd;
     use super::*;
 
     /// Ranks from none to full, zeros on the diagonal, and sizes around the lanes of sums.
@@ -192,6 +314,38 @@ mod tests {
                             "{rows} {columns} {modulus}: {got:?} {want:?}"
                         );
                     }
+                }
+            }
+        }
+    }
+
+    /// The factors are orthogonal, and their product is the matrix, for ranks from none to full.
+    #[test]
+    fn singular_vectors_multiply_back() {
+        for (rows, columns) in [(16, 16), (17, 40), (40, 17), (150, 130)] {
+            let near = 1e-14 * rows.max(columns) as f64;
+            for modulus in [1, 2, 3, 7, 11] {
+                let wave = |i: usize, j: usize| ((i * 7 + j * 5 + i * j) % modulus) as f64 - 1.0;
+                let shifted = |i: usize, j: usize| (j == i + 1 || (i == j && !i.is_multiple_of(modulus))) as u8 as f64;
+                for m in [
+                    Matrix::from_fn(rows, columns, wave),
+                    Matrix::from_fn(rows, columns, shifted),
+                ] {
+                    let (u, s, v) = svd_of(&m);
+                    let far =
+                        |a: &Matrix, b: &Matrix| a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+                    let scaled = Matrix::from_fn(u.rows, s.len(), |i, j| u.at(i, j) * s[j]);
+                    assert!(
+                        far(&scaled.times(&v.transposed()), &m) <= near * s[0],
+                        "{rows} {columns} {modulus}"
+                    );
+                    for q in [&u, &v] {
+                        assert!(
+                            far(&q.transposed().times(q), &Matrix::eye(s.len())) < near,
+                            "{rows} {columns} {modulus}"
+                        );
+                    }
+                    assert!(s.is_sorted_by(|x, y| x >= y) && s.iter().all(|x| *x >= 0.0));
                 }
             }
         }

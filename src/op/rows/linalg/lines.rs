@@ -97,6 +97,19 @@ pub(super) fn reflection(x: &mut [f64]) -> (f64, f64) {
     ((beta - alpha) / beta, beta)
 }
 
+/// [`reflection`] for vectors of a matrix whose elements are about one: a rest whose squares would underflow counts as zero, because the
+/// reflection would not be orthogonal.
+#[inline(always)]
+pub(super) fn scaled_reflection(x: &mut [f64]) -> (f64, f64) {
+    const NOTHING: f64 = 1e-280;
+    if let [_, rest @ ..] = x
+        && dot(rest, rest) < NOTHING
+    {
+        rest.fill(0.0);
+    }
+    reflection(x)
+}
+
 /// Applies the reflection `v`, `tau` from the left to some columns of the rows from `row` on. `sums` is scratch memory.
 #[inline(always)]
 pub(super) fn reflect_rows(

@@ -83,6 +83,22 @@ fn apply_each_body(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: b
     }
 }
 
+/// The transposed product of the reflections whose vectors are right of the diagonal of a square part, from its first row on.
+pub(super) fn basis_of_rows(a: &Matrix, taus: &[f64]) -> Matrix {
+    let n = a.columns;
+    let Some(last) = n.checked_sub(1) else {
+        return Matrix::zeros(0, 0);
+    };
+    // They leave the first coordinate unchanged.
+    let vectors = Matrix::from_fn(last, last, |i, k| a.at(k, i + 1));
+    let mut inner = Matrix::eye(last);
+    apply_reflections(&vectors, &taus[..last], &mut inner, false);
+    Matrix::from_fn(n, n, |i, j| match (i, j) {
+        (0, _) | (_, 0) => (i == j) as u8 as f64,
+        _ => inner.at(j - 1, i - 1),
+    })
+}
+
 /// The product of some neighbouring reflections.
 struct Reflections {
     /// A reflection's vector per column.

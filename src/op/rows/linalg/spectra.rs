@@ -3,7 +3,8 @@
 mod least_squares;
 
 use self::least_squares::{lstsq, lstsq_type};
-use super::eigen::{complete_basis, jacobi_svd, matrix_exp};
+use super::bidiagonal::svd_of;
+use super::eigen::{complete_basis, matrix_exp};
 use super::errors::{check_codes, check_finite};
 use super::factors::{pack_results, with_least};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
@@ -260,7 +261,7 @@ fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let all = tensor_to_matrices(a);
     check_finite("linalg.svd", &all, a)?;
     for m in all {
-        let (mut u, s, mut v) = jacobi_svd(&m);
+        let (mut u, s, mut v) = svd_of(&m);
         if full {
             let k = s.len();
             (u, v) = (complete_basis(u, k, m.rows), complete_basis(v, k, m.columns));

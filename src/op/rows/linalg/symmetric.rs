@@ -1,8 +1,9 @@
 //! Eigenvalues of symmetric matrices: Householder's reduction to a tridiagonal matrix, and the implicit QL algorithm
 //! (Martin, Reinsch and Wilkinson 1968; Dubrulle 1970).
 
-use super::lines::{LANES, add_lanes, add_scaled, dot, magnitude, reflect_rows, reflection};
+use super::lines::{LANES, add_lanes, add_scaled, dot, magnitude, scaled_reflection};
 use super::matrix::Matrix;
+use super::reflections::basis_of_rows;
 use crate::tensor::wide_function;
 
 /// The maximum number of steps per eigenvalue. Two are common.
@@ -37,7 +38,7 @@ fn decompose_body(m: &Matrix, with_vectors: bool) -> (Vec<f64>, Matrix) {
     let (mut diagonal, mut subdiagonal, taus) = tridiagonal(&mut a);
     let mut vectors = Matrix::zeros(0, 0);
     if with_vectors {
-        vectors = basis(&a, &taus);
+        vectors = basis_of_rows(&a, &taus);
         implicit_ql(&mut diagonal, &mut subdiagonal, &mut vectors);
     } else {
         root_free_ql(&mut diagonal, &mut subdiagonal);
@@ -59,7 +60,7 @@ fn tridiagonal(a: &mut Matrix) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         let row = &mut upper[k * n..];
         update_row(&mut row[k..], v[k], w[k], &v[k..], &w[k..]);
         let u = &mut row[k + 1..];
-        let (tau, beta) = reflection(u);
+        let (tau, beta) = scaled_reflection(u);
         (taus[k], subdiagonal[k]) = (tau, beta);
         for (i, row) in (k + 1..n).zip(lower.chunks_exact_mut(n)) {
             next[i] = tau * update_and_dot(&mut row[k + 1..], v[i], w[i], &v[k + 1..], &w[k + 1..], u);
@@ -107,19 +108,6 @@ fn update_and_dot(row: &mut [f64], x: f64, y: f64, v: &[f64], w: &[f64], u: &[f6
         }
     }
     add_lanes(sums) + rest
-}
-
-/// The transposed product of the reflections of [`tridiagonal`].
-#[inline(always)]
-fn basis(a: &Matrix, taus: &[f64]) -> Matrix {
-    let n = a.rows;
-    let mut q = Matrix::eye(n);
-    let mut sums = vec![];
-    for k in (0..n.saturating_sub(1)).rev() {
-        let v = &a.v[k * n + k + 1..(k + 1) * n];
-        reflect_rows(&mut q, k + 1, k + 1..n, v, taus[k], &mut sums);
-    }
-    q.transposed()
 }
 
 /// The eigenvalues of a tridiagonal matrix, in place of its diagonal, without the square root of each rotation (Pal, Walker and Kahan;

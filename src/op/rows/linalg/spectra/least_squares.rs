@@ -2,7 +2,7 @@
 
 use super::{dims_of, is_vector};
 use crate::op::rows::dense::broadcast_position;
-use crate::op::rows::linalg::eigen::jacobi_svd;
+use crate::op::rows::linalg::bidiagonal::svd_of;
 use crate::op::rows::linalg::factors::with_least;
 use crate::op::rows::linalg::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
 use crate::op::rows::linalg::want_matrices;
@@ -89,7 +89,7 @@ impl LeastSquares {
     /// Solves by singular values. Those up to `rcond` times the largest count as 0; without `rcond`, only exact zeros
     /// do.
     fn solve(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
-        let (u, values, v) = jacobi_svd(a);
+        let (u, values, v) = svd_of(a);
         let least = rcond.map_or(0.0, |r| r * values.first().copied().unwrap_or(0.0));
         let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
         let parts = u.transposed().times(b);
