@@ -5,6 +5,8 @@
 //! A recurrence ends at NaN. Where the values stay finite (Laguerre's, and Legendre's within [-1, 1]) torch counts up to the degree, for
 //! centuries if it is large; here [`MOST_STEPS`] bounds it.
 
+use crate::tensor::Element;
+
 /// The largest number of steps of a recurrence, which take about half a second.
 pub const MOST_STEPS: i64 = 1 << 26;
 
@@ -19,6 +21,12 @@ pub fn degree(n: f64) -> i64 {
         i64::MIN
     }
 }
+
+/// The number of places whose recurrences run at the same time.
+const PLACES: usize = 32;
+
+/// The largest degree whose recurrence does not look for NaN, where it could end.
+const MOST_IN_BLOCKS: i64 = 1 << 10;
 
 /// The families of `torch.special`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +84,12 @@ macro_rules! polynomials {
     ($t:ident in $module:ident, $hermite_limit:literal, $doc:literal) => {
         mod $module {
             use super::Family::{self, *};
-            use super::{BLOCK, MOST_STEPS, at_end, closed_form_above, parity, twice_and_one};
+            use super::{BLOCK, MOST_IN_BLOCKS, MOST_STEPS, PLACES, at_end, closed_form_above, parity, twice_and_one};
 
             #[doc = $doc]
             ///
             /// Recurrences ask `go_on` from time to time. `None` if it says no, or if the degree needs more than [`MOST_STEPS`].
+            #[inline(always)]
             pub fn polynomial(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
                 if n < 0 {
                     return Some(0.0);
@@ -89,20 +98,99 @@ macro_rules! polynomials {
                     ChebyshevT | ChebyshevU | ChebyshevV | ChebyshevW => chebyshev(family, shifted, x, n, go_on),
                     _ if n == 0 => Some(1.0),
                     HermiteH | HermiteHe if n > $hermite_limit => Some($t::NAN),
-                    HermiteH => recurrence(x + x, n, go_on, |k, q, p| (x + x).mul_add(q, -((k + k) * p))),
-                    HermiteHe => recurrence(x, n, go_on, |k, q, p| x.mul_add(q, -(k * p))),
+                    HermiteH => recurrence(x + x, n, go_on, |k, q, p| hermite_h(x, k, q, p)),
+                    HermiteHe => recurrence(x, n, go_on, |k, q, p| hermite_he(x, k, q, p)),
                     LaguerreL if x == 0.0 => Some(1.0),
-                    LaguerreL => recurrence(1.0 - x, n, go_on, |k, q, p| {
-                        (k + k + (1.0 - x)).mul_add(q, -(k * p)) / (k + 1.0)
-                    }),
+                    LaguerreL => recurrence(1.0 - x, n, go_on, |k, q, p| laguerre(x, k, q, p)),
                     LegendreP if x.abs() == 1.0 => Some((if x > 0.0 { 1 } else { parity(n) }) as $t),
-                    LegendreP => recurrence(x, n, go_on, |k, q, p| {
-                        ((k + k + 1.0) * x).mul_add(q, -(k * p)) / (k + 1.0)
-                    }),
+                    LegendreP => recurrence(x, n, go_on, |k, q, p| legendre(x, k, q, p)),
                 }
             }
 
+            /// The polynomials of one degree at many places, if there are few steps and no special cases: at the ends of an interval
+            /// the recurrence is exact, and NaN stays NaN. Returns whether it is so; then `out` has the values.
+            #[inline(always)]
+            pub(super) fn fill(family: Family, shifted: bool, n: i64, x: &[$t], out: &mut [$t]) -> bool {
+                let most = match family {
+                    ChebyshevT | ChebyshevU | ChebyshevV | ChebyshevW => closed_form_above(family, shifted),
+                    HermiteH | HermiteHe => $hermite_limit,
+                    LaguerreL | LegendreP => MOST_IN_BLOCKS,
+                };
+                if !(1..=most).contains(&n) {
+                    return false;
+                }
+                let y = |x: $t| if shifted { x + x - 1.0 } else { x };
+                match family {
+                    ChebyshevT => blocks(x, out, n, y, |x, _, q, p| (y(x) + y(x)).mul_add(q, -p)),
+                    ChebyshevU => blocks(
+                        x,
+                        out,
+                        n,
+                        |x| y(x) + y(x),
+                        |x, _, q, p| (y(x) + y(x)).mul_add(q, -p),
+                    ),
+                    ChebyshevV => blocks(
+                        x,
+                        out,
+                        n,
+                        |x| y(x) + y(x) - 1.0,
+                        |x, _, q, p| (y(x) + y(x)).mul_add(q, -p),
+                    ),
+                    ChebyshevW => blocks(
+                        x,
+                        out,
+                        n,
+                        |x| y(x) + y(x) + 1.0,
+                        |x, _, q, p| (y(x) + y(x)).mul_add(q, -p),
+                    ),
+                    HermiteH => blocks(x, out, n, |x| x + x, hermite_h),
+                    HermiteHe => blocks(x, out, n, |x| x, hermite_he),
+                    LaguerreL => blocks(x, out, n, |x| 1.0 - x, laguerre),
+                    LegendreP => blocks(x, out, n, |x| x, legendre),
+                }
+                true
+            }
+
+            /// The recurrence of [`recurrence`] for blocks of places, in vectors.
+            #[inline(always)]
+            fn blocks(x: &[$t], out: &mut [$t], n: i64, first: impl Fn($t) -> $t, step: impl Fn($t, $t, $t, $t) -> $t) {
+                for (x, out) in x.chunks(PLACES).zip(out.chunks_mut(PLACES)) {
+                    let (mut at, mut p, mut q) = ([0.0; PLACES], [1.0; PLACES], [0.0; PLACES]);
+                    at[..x.len()].copy_from_slice(x);
+                    for i in 0..PLACES {
+                        q[i] = first(at[i]);
+                    }
+                    for k in 1..n {
+                        for i in 0..PLACES {
+                            (p[i], q[i]) = (q[i], step(at[i], k as $t, q[i], p[i]));
+                        }
+                    }
+                    out.copy_from_slice(&q[..out.len()]);
+                }
+            }
+
+            #[inline(always)]
+            fn hermite_h(x: $t, k: $t, q: $t, p: $t) -> $t {
+                (x + x).mul_add(q, -((k + k) * p))
+            }
+
+            #[inline(always)]
+            fn hermite_he(x: $t, k: $t, q: $t, p: $t) -> $t {
+                x.mul_add(q, -(k * p))
+            }
+
+            #[inline(always)]
+            fn laguerre(x: $t, k: $t, q: $t, p: $t) -> $t {
+                (k + k + (1.0 - x)).mul_add(q, -(k * p)) / (k + 1.0)
+            }
+
+            #[inline(always)]
+            fn legendre(x: $t, k: $t, q: $t, p: $t) -> $t {
+                ((k + k + 1.0) * x).mul_add(q, -(k * p)) / (k + 1.0)
+            }
+
             /// Chebyshev polynomials: integers at the ends, trigonometric form for large degrees, recurrence otherwise.
+            #[inline(always)]
             fn chebyshev(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
                 let y = if shifted { x + x - 1.0 } else { x };
                 let is_at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
@@ -142,6 +230,7 @@ macro_rules! polynomials {
             }
 
             /// Iterates `r = step(k, q, p)` for k in `1..n`, from the values of degrees 0 and 1, until NaN.
+            #[inline(always)]
             fn recurrence(first: $t, n: i64, go_on: &dyn Fn() -> bool, step: impl Fn($t, $t, $t) -> $t) -> Option<$t> {
                 let (mut p, mut q, mut k) = (1.0, first, 1);
                 while k < n {
@@ -161,7 +250,28 @@ macro_rules! polynomials {
             }
         }
         pub use $module::polynomial as $t;
+
+        impl Real for $t {
+            #[inline(always)]
+            fn polynomial(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
+                $module::polynomial(family, shifted, x, n, go_on)
+            }
+
+            #[inline(always)]
+            fn fill(family: Family, shifted: bool, n: i64, x: &[$t], out: &mut [$t]) -> bool {
+                $module::fill(family, shifted, n, x, out)
+            }
+        }
     };
+}
+
+/// The types in which torch computes polynomials.
+pub trait Real: Element {
+    /// The polynomial of `family` of degree `n` at `x`; `None` if it needs too many steps, or `go_on` says no.
+    fn polynomial(family: Family, shifted: bool, x: Self, n: i64, go_on: &dyn Fn() -> bool) -> Option<Self>;
+
+    /// The polynomials of degree `n` at `x`, in vectors. Returns false if the degree needs [`Real::polynomial`].
+    fn fill(family: Family, shifted: bool, n: i64, x: &[Self], out: &mut [Self]) -> bool;
 }
 
 polynomials!(
@@ -217,6 +327,36 @@ mod tests {
         let ask = || asked.replace(asked.get() + 1) < 3;
         assert_eq!(f32(LaguerreL, false, 0.5, huge, &ask), None);
         assert_eq!(asked.get(), 4);
+    }
+
+    #[test]
+    fn vectors_have_the_values_of_elements() {
+        use Family::*;
+        let x: Vec<f32> = (0..75)
+            .map(|i| [f32::NAN, 1.0, -1.0, 0.0, 0.5, 2e20, i as f32 / 37.0 - 1.0][i % 7])
+            .collect();
+        for family in [
+            ChebyshevT, ChebyshevU, ChebyshevV, ChebyshevW, HermiteH, HermiteHe, LaguerreL, LegendreP,
+        ] {
+            for (n, shifted) in [
+                (1, false),
+                (2, true),
+                (4, false),
+                (6, true),
+                (8, false),
+                (100, false),
+                (129, false),
+            ] {
+                let mut out = vec![0.0; x.len()];
+                if <f32 as Real>::fill(family, shifted, n, &x, &mut out) {
+                    let same = |(&x, y): (&f32, &f32)| {
+                        let one = f32(family, shifted, x, n, &|| true).expect("few steps");
+                        one.to_bits() == y.to_bits() || one.is_nan() && y.is_nan()
+                    };
+                    assert!(x.iter().zip(&out).all(same), "{family:?} {n} {shifted}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! inside their loops.
 
 use super::dense::{in_range, zeros};
-use crate::op::view::strided_rows;
+use crate::op::view::{strided_positions, strided_rows};
 use crate::op::{Call, FillFn, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
 use crate::tensor::{IndexedLine, Tensor, ViewMut, contiguous_strides};
@@ -88,6 +88,26 @@ const BYTES_PER_PART: usize = 128 << 10;
 pub(super) fn units_per_part(n: usize, bytes: usize, pool: &Pool) -> usize {
     let shares = n.div_ceil(4 * pool.threads());
     shares.max(BYTES_PER_PART.div_ceil(bytes.max(1))).max(1)
+}
+
+/// The tensor broadcast to `shape`.
+pub(super) fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
+    if t.shape() == shape {
+        return t.clone();
+    }
+    let lead = shape.len() - t.rank();
+    let own = contiguous_strides(t.shape());
+    let stride = |i: usize| match i.checked_sub(lead) {
+        Some(j) if t.shape()[j] != 1 => own[j] as i64,
+        _ => 0,
+    };
+    let strides: Vec<i64> = (0..shape.len()).map(stride).collect();
+    let mut out = Tensor::zeros(t.dtype(), shape);
+    with_size!(t.dtype().size(), N => {
+        let (src, dst) = (t.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
+        strided_positions(shape, 0, &strides, &mut |i, p| dst[i] = src[p]);
+    });
+    out
 }
 
 /// Calls `f(i, a, b)` for matching parts of two results, the last of which may be shorter, on the threads. Panics if a length is 0.

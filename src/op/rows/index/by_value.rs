@@ -3,9 +3,10 @@
 mod counting;
 
 use self::counting::{bincount_rows, by_max, histogram_rows};
+use super::places::for_each_true;
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::zeros;
-use crate::op::rows::fill::{units_per_part, with_size};
+use crate::op::rows::fill::{expanded, units_per_part, with_size};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut, contiguous_strides, with_wide_vectors};
@@ -185,17 +186,17 @@ fn nonzero(x: &Tensor) -> OpResult<Tensor> {
         return Ok(out);
     };
     let strides = contiguous_strides(outer);
-    let mut place = 0;
-    for (line, mask) in mask.chunks_exact(width.max(1)).enumerate() {
-        for (k, _) in mask.iter().enumerate().filter(|(_, m)| **m != 0) {
-            let row = &mut dst[place..place + rank];
-            for d in 0..rank - 1 {
-                row[d] = (line / strides[d] % outer[d]) as i64;
-            }
-            row[rank - 1] = k as i64;
-            place += rank;
+    let (mut row, mut rows) = (vec![0; rank], dst.chunks_exact_mut(rank));
+    for_each_true(mask, width, |line, from, places| {
+        for d in 0..rank - 1 {
+            row[d] = (line / strides[d] % outer[d]) as i64;
         }
-    }
+        for (&k, out) in places.iter().zip(&mut rows) {
+            // A row is too short for a call that copies it.
+            row[rank - 1] = (from + k) as i64;
+            out.iter_mut().zip(&row).for_each(|(o, x)| *o = *x);
+        }
+    });
     Ok(out)
 }
 
@@ -247,26 +248,6 @@ fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
         });
     });
     Ok(())
-}
-
-/// The tensor broadcast to `shape`.
-fn expanded(t: &Tensor, shape: &[usize]) -> Tensor {
-    if t.shape() == shape {
-        return t.clone();
-    }
-    let lead = shape.len() - t.rank();
-    let own = contiguous_strides(t.shape());
-    let stride = |i: usize| match i.checked_sub(lead) {
-        Some(j) if t.shape()[j] != 1 => own[j] as i64,
-        _ => 0,
-    };
-    let strides: Vec<i64> = (0..shape.len()).map(stride).collect();
-    let mut out = Tensor::zeros(t.dtype(), shape);
-    with_size!(t.dtype().size(), N => {
-        let (src, dst) = (t.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
-        crate::op::view::strided_positions(shape, 0, &strides, &mut |i, p| dst[i] = src[p]);
-    });
-    out
 }
 
 fn find_uniques(x: &Tensor) -> Uniques {

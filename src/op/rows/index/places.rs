@@ -78,16 +78,36 @@ impl IndexedDims {
 
 /// Converts a mask to one index tensor per dim.
 fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
-    let positions: Vec<usize> = (0..mask.numel()).filter(|&i| mask.bytes()[i] != 0).collect();
-    let strides = contiguous_strides(mask.shape());
-    let along = |d: usize| {
-        let v: Vec<i64> = positions
-            .iter()
-            .map(|&p| (p / strides[d] % mask.shape()[d].max(1)) as i64)
-            .collect();
-        Tensor::from_slice(&[v.len()], &v)
+    let Some((&width, outer)) = mask.shape().split_last() else {
+        return vec![];
     };
-    (0..mask.rank()).map(along).collect()
+    let strides = contiguous_strides(outer);
+    let mut all = vec![vec![]; mask.rank()];
+    for_each_true(mask.bytes(), width, |line, from, places| {
+        let (leading, last) = all.split_at_mut(outer.len());
+        for (d, v) in leading.iter_mut().enumerate() {
+            v.resize(v.len() + places.len(), (line / strides[d] % outer[d]) as i64);
+        }
+        last[0].extend(places.iter().map(|&k| (from + k) as i64));
+    });
+    all.iter().map(|v| Tensor::from_slice(&[v.len()], v)).collect()
+}
+
+/// Calls `f(line, from, places)` for parts of lines of `width` bytes, with the places of nonzero bytes from byte `from` of the line on.
+pub(super) fn for_each_true(bytes: &[u8], width: usize, mut f: impl FnMut(usize, usize, &[usize])) {
+    const PART: usize = 1024;
+    // One more than there are bytes: a branch on the bytes would be mispredicted, so that every place is written.
+    let mut places = [0; PART + 1];
+    for (line, bytes) in bytes.chunks_exact(width.max(1)).enumerate() {
+        for (part, bytes) in bytes.chunks(PART).enumerate() {
+            let mut count = 0;
+            for (k, &m) in bytes.iter().enumerate() {
+                places[count] = k;
+                count += (m != 0) as usize;
+            }
+            f(line, part * PART, &places[..count]);
+        }
+    }
 }
 
 impl Places {

@@ -4,14 +4,14 @@
 use crate::budget;
 use crate::diag::Code;
 use crate::op::rows::dense::broadcast_position;
-use crate::op::rows::fill::units_per_part;
+use crate::op::rows::fill::{expanded, units_per_part};
 use crate::op::rows::spell::special;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
 use crate::parallel::Pool;
 use crate::scalar::bessel;
 use crate::scalar::incomplete_gamma::{igamma, igammac};
-use crate::scalar::orthogonal::{self, Family, degree};
-use crate::tensor::{Tensor, ViewMut};
+use crate::scalar::orthogonal::{self, Family, Real, degree};
+use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of_mut, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -238,24 +238,89 @@ fn mapped(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, f: impl Fn(f64, 
 
 /// Values of polynomials. One whose degree is too large ends the work on all: torch would count up to the degree.
 fn evaluated(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, family: Family, shifted: bool) -> OpResult<()> {
-    let single = out.dtype() != DType::F64;
-    let (until, stopped) = (budget::end_of_time(), AtomicBool::new(false));
-    let go_on = || !stopped.load(Relaxed) && until.is_none_or(|t| Instant::now() < t);
-    mapped(c, out, pool, |x, n| {
-        let value = match single {
-            _ if stopped.load(Relaxed) => None,
-            false => orthogonal::f64(family, shifted, x, degree(n), &go_on),
-            true => orthogonal::f32(family, shifted, x as f32, degree(n), &go_on).map(f64::from),
-        };
-        value.unwrap_or_else(|| {
-            stopped.store(true, Relaxed);
-            f64::NAN
-        })
-    })?;
+    let stopped = AtomicBool::new(false);
+    match out.dtype() {
+        DType::F64 => evaluate_in::<f64>(c, out, pool, (family, shifted), &stopped),
+        _ => evaluate_in::<f32>(c, out, pool, (family, shifted), &stopped),
+    }
     match stopped.into_inner() {
         false => Ok(()),
         true if budget::is_late() => Err(OpError::new(Code::E0513, "the work takes longer than the time limit")),
         true => Err(too_many_steps(c.op)),
+    }
+}
+
+/// [`evaluated`] in the type in which torch computes a dtype.
+fn evaluate_in<T: Real>(
+    c: &Call<Tensor>,
+    out: &mut ViewMut<'_>,
+    pool: &Pool,
+    family: (Family, bool),
+    stopped: &AtomicBool,
+) {
+    let (dtype, shape) = (out.dtype(), out.shape().to_vec());
+    let mut operands = c.args.iter().filter_map(operand_tensor).map(|t| t.to(dtype));
+    let (Some(x), Some(n)) = (operands.next(), operands.next()) else {
+        return;
+    };
+    let (x, n) = (expanded(&x.to(T::DTYPE), &shape), n.to(DType::F64));
+    let degrees = if n.numel() == 1 { n } else { expanded(&n, &shape) };
+    let until = budget::end_of_time();
+    let go_on = || !stopped.load(Relaxed) && until.is_none_or(|t| Instant::now() < t);
+    let fill = |values: &mut [T]| {
+        let len = units_per_part(values.len(), 256, pool);
+        pool.run_parts(values, len, |part, values| {
+            let (x, n) = (&x.as_slice::<T>()[part * len..], degrees.as_slice::<f64>());
+            let degrees = if n.len() == 1 { n } else { &n[part * len..] };
+            run_wide(Polynomials {
+                family,
+                x,
+                degrees,
+                values,
+                stopped,
+                go_on: &go_on,
+            });
+        });
+    };
+    match dtype == T::DTYPE {
+        true => fill(cells_of_mut::<T>(out.bytes_mut())),
+        false => {
+            let mut values = Tensor::zeros(T::DTYPE, &shape);
+            fill(values.as_mut_slice());
+            out.fill_from(&values.to(dtype));
+        }
+    }
+}
+
+/// The polynomials at `x`, of one degree or of as many as there are values.
+struct Polynomials<'a, T> {
+    /// The family, and whether its interval is [0, 1].
+    family: (Family, bool),
+    x: &'a [T],
+    degrees: &'a [f64],
+    values: &'a mut [T],
+    stopped: &'a AtomicBool,
+    go_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<T: Real> WideLoop for Polynomials<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let (family, shifted) = self.family;
+        let x = &self.x[..self.values.len()];
+        if let [n] = self.degrees
+            && T::fill(family, shifted, degree(*n), x, self.values)
+        {
+            return;
+        }
+        let each = usize::from(self.degrees.len() > 1);
+        for (i, v) in self.values.iter_mut().enumerate() {
+            let n = degree(self.degrees[i * each]);
+            match T::polynomial(family, shifted, x[i], n, self.go_on) {
+                Some(y) => *v = y,
+                None => return self.stopped.store(true, Relaxed),
+            }
+        }
     }
 }
 
