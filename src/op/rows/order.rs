@@ -183,12 +183,34 @@ impl OrderedLines<'_> {
     }
 }
 
-/// Appends the places of the elements in a part of a line's order.
+/// The largest number of elements that are found by insertion, in lines that are at least [`MANY`] times as long.
+const FEW: usize = 16;
+const MANY: usize = 64;
+
+/// Moves the least `count` elements to the beginning of the line, in order. The others are lost.
+fn insert_least<P: Placed>(line: &mut [P], count: usize) {
+    let (least, others) = line.split_at_mut(count);
+    least.sort_unstable();
+    let mut last = least[count - 1];
+    for &x in &*others {
+        // Most elements end here.
+        if x < last {
+            let at = least.partition_point(|y| *y < x);
+            least.copy_within(at..count - 1, at + 1);
+            least[at] = x;
+            last = least[count - 1];
+        }
+    }
+}
+
+/// Appends the places of the elements in a part of a line's order. The line loses elements.
 fn order_part<P: Placed>(line: &mut [P], part: Range<usize>, order: &mut Vec<usize>) {
     if part.is_empty() {
         return;
     }
-    if part.len() == 1 {
+    if part.end <= FEW && line.len() >= MANY * part.end {
+        insert_least(line, part.end);
+    } else if part.len() == 1 {
         line.select_nth_unstable(part.start);
     } else {
         if part.end < line.len() {
@@ -229,11 +251,13 @@ mod tests {
 
     #[test]
     fn parts_are_those_of_the_whole_order() {
-        let v: Vec<i32> = (0..50).map(|i| (i * 37) % 11 - 5).collect();
-        let t = Tensor::from_slice(&[50], &v);
-        let whole = places(&t, false, Wanted::Part(0..50));
-        for part in [0..1, 0..7, 3..4, 49..50, 20..31, 0..0] {
-            assert_eq!(places(&t, false, Wanted::Part(part.clone())), whole[part]);
+        let v: Vec<i32> = (0..500).map(|i| (i * 37) % 111 - 55).collect();
+        let t = Tensor::from_slice(&[500], &v);
+        let whole = places(&t, false, Wanted::Part(0..500));
+        for part in [0..1, 0..6, 0..7, 3..4, 5..6, 49..50, 20..31, 499..500, 0..0] {
+            assert_eq!(places(&t, false, Wanted::Part(part.clone())), whole[part.clone()]);
+            let wide = t.to(DType::I64);
+            assert_eq!(places(&wide, false, Wanted::Part(part.clone())), whole[part]);
         }
     }
 

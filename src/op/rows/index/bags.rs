@@ -5,22 +5,54 @@ use crate::op::rows::fill::units_per_part;
 use crate::parallel::Pool;
 use crate::tensor::{Element, Tensor, ViewMut, WideLoop, run_wide};
 
-/// Adds a row of a table to a sum, times a weight if there is one.
-struct AddRow<'a, T, A, R> {
-    row: &'a [T],
-    sum: &'a mut [A],
-    weight: Option<A>,
+/// The columns whose sums stay in registers while rows are added to them.
+const COLUMNS: usize = 64;
+
+/// The sum of some rows of a table, times weights if there are any, divided by a number if there is one.
+struct SumRows<'a, T, A, R, W> {
+    table: &'a [T],
+    rows: &'a [usize],
+    /// One for each row.
+    weights: Option<&'a [A]>,
+    divisor: Option<A>,
+    out: &'a mut [T],
     read: R,
+    write: W,
 }
 
-impl<T: Copy, A: Number, R: Fn(T) -> A> WideLoop for AddRow<'_, T, A, R> {
+impl<T: Copy, A: Number, R: Fn(T) -> A, W: Fn(A) -> T> SumRows<'_, T, A, R, W> {
+    /// Sums `N` columns from `at` on.
     #[inline(always)]
-    fn run(self) {
-        let (pairs, read) = (self.sum.iter_mut().zip(self.row), self.read);
-        match self.weight {
-            Some(w) => pairs.for_each(|(s, &v)| *s = s.add(read(v).mul(w))),
-            None => pairs.for_each(|(s, &v)| *s = s.add(read(v))),
+    fn sum_columns<const N: usize>(&mut self, at: usize) {
+        let (dim, mut sums) = (self.out.len(), [A::default(); N]);
+        for (k, &row) in self.rows.iter().enumerate() {
+            let row = &self.table[row * dim + at..][..N];
+            match self.weights {
+                Some(w) => (0..N).for_each(|j| sums[j] = sums[j].add((self.read)(row[j]).mul(w[k]))),
+                None => (0..N).for_each(|j| sums[j] = sums[j].add((self.read)(row[j]))),
+            }
         }
+        if let Some(n) = self.divisor {
+            sums.iter_mut().for_each(|v| *v = v.div(n));
+        }
+        let out = &mut self.out[at..at + N];
+        (0..N).for_each(|j| out[j] = (self.write)(sums[j]));
+    }
+}
+
+impl<T: Copy, A: Number, R: Fn(T) -> A, W: Fn(A) -> T> WideLoop for SumRows<'_, T, A, R, W> {
+    #[inline(always)]
+    fn run(mut self) {
+        let (mut at, dim) = (0, self.out.len());
+        while dim - at >= COLUMNS {
+            self.sum_columns::<COLUMNS>(at);
+            at += COLUMNS;
+        }
+        while dim - at >= COLUMNS / 8 {
+            self.sum_columns::<{ COLUMNS / 8 }>(at);
+            at += COLUMNS / 8;
+        }
+        (at..dim).for_each(|j| self.sum_columns::<1>(j));
     }
 }
 
@@ -91,41 +123,41 @@ impl Bags<'_> {
                 .enumerate()
                 .for_each(|(k, (out, places))| self.largest(k, table, read, write(A::default()), out, places));
         }
+        self.run_sums((table, weights), read, write, out, pool);
+    }
+
+    /// The sums or means of all bags.
+    fn run_sums<T: Element, A: Number>(
+        &self,
+        (table, weights): (&[T], Option<&[A]>),
+        read: impl Fn(T) -> A + Copy + Sync,
+        write: impl Fn(A) -> T + Copy + Sync,
+        out: &mut [T],
+        pool: &Pool,
+    ) {
+        let dim = self.dim;
         // A bag reads several rows.
         let bags = units_per_part(self.bounds.len(), 8 * dim * size_of::<T>(), pool);
         pool.run_parts(out, bags * dim, |part, out| {
-            let mut sum = vec![A::default(); dim];
+            let (mut rows, mut factors) = (vec![], vec![]);
             for (k, out) in out.chunks_exact_mut(dim).enumerate() {
-                self.sum(part * bags + k, table, weights, read, &mut sum);
-                out.iter_mut().zip(&sum).for_each(|(o, &v)| *o = write(v));
+                rows.clear();
+                factors.clear();
+                for (p, row) in self.taken(part * bags + k) {
+                    rows.push(row);
+                    factors.extend(weights.map(|w| w[p]));
+                }
+                run_wide(SumRows {
+                    table,
+                    rows: &rows,
+                    weights: weights.map(|_| &*factors),
+                    divisor: (self.mode == MEAN && rows.len() > 1).then(|| A::from_f64(rows.len() as f64)),
+                    out,
+                    read,
+                    write,
+                });
             }
         });
-    }
-
-    /// The sum or the mean of a bag.
-    fn sum<T: Element, A: Number>(
-        &self,
-        bag: usize,
-        table: &[T],
-        weights: Option<&[A]>,
-        read: impl Fn(T) -> A + Copy,
-        sum: &mut [A],
-    ) {
-        sum.fill(A::default());
-        let mut count = 0;
-        for (p, row) in self.taken(bag) {
-            run_wide(AddRow {
-                row: &table[row * self.dim..][..self.dim],
-                sum,
-                weight: weights.map(|w| w[p]),
-                read,
-            });
-            count += 1;
-        }
-        if self.mode == MEAN && count > 1 {
-            let n = A::from_f64(count as f64);
-            sum.iter_mut().for_each(|v| *v = v.div(n));
-        }
     }
 
     /// The maximum of a bag, and the rows that have it.

@@ -5,6 +5,7 @@ use crate::op::{OpError, OpResult};
 use crate::tensor::{Element, Scalar, round_to_bf16};
 use crate::types::DType;
 use half::{bf16, f16};
+use std::hint::{black_box, select_unpredictable};
 
 /// How a written element is combined with the existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,14 @@ pub(in crate::op::rows) trait Cell: Element + PartialOrd {
     fn larger(self, other: Self) -> Self;
     /// The smaller of two, or NaN if one is NaN.
     fn smaller(self, other: Self) -> Self;
+    /// [`Cell::larger`] in loops that are not vector code, such as those over elements in any places.
+    fn larger_alone(self, other: Self) -> Self {
+        self.larger(other)
+    }
+    /// [`Cell::smaller`] in such loops.
+    fn smaller_alone(self, other: Self) -> Self {
+        self.smaller(other)
+    }
     /// The sum `self` of `n` elements, divided by `n`.
     fn over(self, n: u32) -> Self;
     /// The operand that leaves the other one of a sum, product, maximum or minimum unchanged.
@@ -106,13 +115,15 @@ macro_rules! float_cells {
 float_cells!(f32, f64);
 
 macro_rules! int_cells {
-    ($($t:ident),*) => { $(impl Cell for $t {
+    ($($t:ident $pick:ident),*) => { $(impl Cell for $t {
         fn is_nan(self) -> bool { false }
         fn plus(self, o: $t) -> $t { self.wrapping_add(o) }
         fn times(self, o: $t) -> $t { self.wrapping_mul(o) }
         // Elements come in any order, so that branches would be mispredicted.
-        fn larger(self, o: $t) -> $t { std::hint::select_unpredictable(o > self, o, self) }
-        fn smaller(self, o: $t) -> $t { std::hint::select_unpredictable(o < self, o, self) }
+        fn larger(self, o: $t) -> $t { select_unpredictable(o > self, o, self) }
+        fn smaller(self, o: $t) -> $t { select_unpredictable(o < self, o, self) }
+        fn larger_alone(self, o: $t) -> $t { int_cells!(@$pick larger $t, self, o) }
+        fn smaller_alone(self, o: $t) -> $t { int_cells!(@$pick smaller $t, self, o) }
         fn over(self, n: u32) -> $t { (self as i64).div_euclid(n as i64) as $t }
         fn identity(how: Reduce) -> $t {
             match how {
@@ -124,8 +135,14 @@ macro_rules! int_cells {
         }
         fn from_scalar(v: Scalar) -> $t { v.to_i64() as $t }
     })* };
+    (@select larger $t:ident, $x:ident, $y:ident) => { $x.larger($y) };
+    (@select smaller $t:ident, $x:ident, $y:ident) => { $x.smaller($y) };
+    // x86 selects no bytes, so the compiler would branch. The part of a difference on one side of 0 takes no selection, if the compiler does
+    // not see what the difference is.
+    (@add larger $t:ident, $x:ident, $y:ident) => { ($x as i32 + black_box($y as i32 - $x as i32).max(0)) as $t };
+    (@add smaller $t:ident, $x:ident, $y:ident) => { ($x as i32 + black_box($y as i32 - $x as i32).min(0)) as $t };
 }
-int_cells!(i64, i32, i16, i8, u8);
+int_cells!(i64 select, i32 select, i16 select, i8 add, u8 add);
 
 /// Half types are computed in f32 and rounded after each step.
 macro_rules! half_cells {

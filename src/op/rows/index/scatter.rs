@@ -183,8 +183,8 @@ fn scatter_cells<T: Cell>(
         Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b),
         Reduce::Sum => rows.scatter(src, strides, dst, T::plus),
         Reduce::Prod => rows.scatter(src, strides, dst, T::times),
-        Reduce::Max => rows.scatter(src, strides, dst, T::larger),
-        Reduce::Min => rows.scatter(src, strides, dst, T::smaller),
+        Reduce::Max => rows.scatter(src, strides, dst, T::larger_alone),
+        Reduce::Min => rows.scatter(src, strides, dst, T::smaller_alone),
     }
 }
 
