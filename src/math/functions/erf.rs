@@ -372,6 +372,10 @@ impl Function for Ndtri {
         outside((p - 0.5).abs(), 0.0, 0.5 * NEAR_ARGUMENT)
     }
     #[inline(always)]
+    fn in_domain(p: f64, _: f64) -> u64 {
+        !outside(p.abs(), 0.0, 1.0 + f64::EPSILON)
+    }
+    #[inline(always)]
     fn eval_common<const WIDE: bool>(p: f64, _: f64) -> f64 {
         let q = tail_of(p);
         let x = (1.0 - q) * inverse_ratio_near::<WIDE>(-log(q * (2.0 - q))) * SQRT_2;

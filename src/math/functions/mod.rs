@@ -48,6 +48,11 @@ trait Function {
     fn eval_common<const WIDE: bool>(x: f64, y: f64) -> f64 {
         Self::eval::<WIDE>(x, y)
     }
+    /// Whether the value may be other than NaN: the top bit says so. Blocks of operands outside of the domain take no time.
+    #[inline(always)]
+    fn in_domain(_x: f64, _y: f64) -> u64 {
+        u64::MAX
+    }
     /// Whether [`Function::eval`] does not handle these operands: the top bit says so.
     #[inline(always)]
     fn far(_x: f64, _y: f64) -> u64 {
@@ -113,6 +118,9 @@ fn run_block<F: Function, const WIDE: bool, const N: usize>(a: [f64; N], b: [f64
             r[i] = F::eval_common::<WIDE>(a[i], b[i]);
         }
         return r;
+    }
+    if !any(F::in_domain, &a, &b) {
+        return [f64::NAN; N];
     }
     for i in 0..N {
         r[i] = F::eval::<WIDE>(a[i], b[i]);
