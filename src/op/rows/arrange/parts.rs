@@ -6,10 +6,11 @@ use self::spaced::by_tensors;
 use crate::op::IndexLimit;
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
+use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::rows::pointwise::assertions::ambiguous_truth;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::tensor::Tensor;
-use crate::types::{DType, Dim, TensorType, Type, Val};
+use crate::tensor::{Tensor, with_wide_vectors};
+use crate::types::{DType, Dim, ScalarKind, TensorType, Type, Val, promote_types};
 
 pub(super) fn rows() -> Vec<Op> {
     [
@@ -27,15 +28,11 @@ pub(super) fn rows() -> Vec<Op> {
 /// Comparisons of whole tensors that return a single Python bool.
 fn whole_tensor_rows() -> Vec<Op> {
     vec![
-        Op::composite("equal(Tensor self, Tensor other) -> bool", |b, c| {
-            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-            let differs = |(p, q): (&Dim, &Dim)| p.sub(q).as_const().is_some_and(|d| d != 0);
-            if x.rank()? != y.rank()? || x.shape()?.iter().zip(y.shape()?).any(differs) {
-                return Ok(Val::Bool(false));
-            }
-            let same = b.eq(x, y)?;
-            all_of(b, &same)
-        })
+        Op::new(
+            "equal(Tensor self, Tensor other) -> bool",
+            equal_type,
+            Meaning::Routine(equal),
+        )
         .doc("whether two tensors have the same shape and elements")
         .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
@@ -65,6 +62,34 @@ fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
     b.call(OpId::Item, vec![all.into()])
 }
 
+fn equal_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let ((_, x), (_, y)) = (c.shaped("self")?, c.shaped("other")?);
+    let differs = |(p, q): (&Dim, &Dim)| p.sub(q).as_const().is_some_and(|d| d != 0);
+    Ok(match x.len() != y.len() || x.iter().zip(y).any(differs) {
+        true => Val::Bool(false),
+        false => Val::Any(ScalarKind::Bool),
+    })
+}
+
+fn equal(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+    let common = promote_types(x.dtype(), y.dtype()).filter(|_| x.shape() == y.shape());
+    let Some(common) = common else {
+        return Ok(Val::Bool(false));
+    };
+    let (x, y) = (x.to(common), y.to(common));
+    Ok(Val::Bool(with_cell!(common, T => {
+        are_equal(x.as_slice::<T>(), y.as_slice::<T>())
+    }, else (0..x.numel()).all(|i| x.get(i) == y.get(i)))))
+}
+
+fn are_equal<T: Cell>(x: &[T], y: &[T]) -> bool {
+    // All pairs of a part are compared, in vectors.
+    const PART: usize = 1024;
+    let same = |x: &[T], y: &[T]| with_wide_vectors(|| x.iter().zip(y).fold(true, |all, (p, q)| all & (p == q)));
+    x.chunks(PART).zip(y.chunks(PART)).all(|(x, y)| same(x, y))
+}
+
 fn frexp_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let x = c.leaf("self")?;
     if !x.dtype.is_float() {
@@ -81,13 +106,40 @@ fn frexp_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn frexp(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
-    let wide = x.to(DType::F64);
-    let (parts, exponents): (Vec<f64>, Vec<i32>) = wide.as_slice::<f64>().iter().map(|&x| libm::frexp(x)).unzip();
-    let parts = Tensor::from_slice(x.shape(), &parts).to(x.dtype());
-    Ok(Val::Tuple(vec![
-        Val::Leaf(parts),
-        Val::Leaf(Tensor::from_slice(x.shape(), &exponents)),
-    ]))
+    let (wide, mut parts) = (x.to(DType::F64), Tensor::zeros(DType::F64, x.shape()));
+    let mut exponents = Tensor::zeros(DType::I32, x.shape());
+    let (from, to, powers) = (
+        wide.as_slice::<f64>(),
+        parts.as_mut_slice::<f64>(),
+        exponents.as_mut_slice::<i32>(),
+    );
+    with_wide_vectors(|| {
+        for ((&x, y), e) in from.iter().zip(&mut *to).zip(&mut *powers) {
+            (*y, *e) = mantissa_and_exponent(x);
+        }
+    });
+    // Every number of the other dtypes is normal in f64.
+    if x.dtype() == DType::F64 {
+        let small = |x: &f64| x.is_subnormal();
+        for (i, &x) in from.iter().enumerate().filter(|(_, x)| small(x)) {
+            (to[i], powers[i]) = libm::frexp(x);
+        }
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(parts.to(x.dtype())), Val::Leaf(exponents)]))
+}
+
+/// C's `frexp` of numbers that are not subnormal.
+#[inline(always)]
+fn mantissa_and_exponent(x: f64) -> (f64, i32) {
+    const EXPONENT: u64 = 0x7ff;
+    // The exponent of one half.
+    const HALF: u64 = 1022;
+    let (bits, power) = (x.to_bits(), x.to_bits() >> 52 & EXPONENT);
+    let mantissa = f64::from_bits(bits & !(EXPONENT << 52) | HALF << 52);
+    match power == 0 || power == EXPONENT {
+        true => (x, 0),
+        false => (mantissa, power as i32 - HALF as i32),
+    }
 }
 
 fn combinations_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
@@ -164,8 +216,12 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Ok(Val::Leaf(out));
     }
     let mut positions: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
-    for row in 0..rows {
-        (0..r).for_each(|k| out.set(row * r + k, x.get(positions[k])));
+    let size = x.dtype().size();
+    let mut dst = out.bytes_mut().chunks_exact_mut(size);
+    for _ in 0..rows {
+        for (p, dst) in positions.iter().zip(&mut dst) {
+            dst.copy_from_slice(&x.bytes()[p * size..][..size]);
+        }
         // The last position that can still advance; the positions after it restart.
         let most = |k: usize| if again { x.numel() - 1 } else { x.numel() - r + k };
         let Some(k) = (0..r).rev().find(|&k| positions[k] < most(k)) else {

@@ -126,8 +126,11 @@ fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
 fn triangle_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ty = indices_type(&c.map(Tensor::ty))?;
     let (rows, col, offset) = triangle_args(c)?;
-    let pairs = || (0..rows).flat_map(|r| triangle_columns(c, r, col, offset).map(move |k| (r, k)));
-    let all: Vec<i64> = pairs().map(|p| p.0).chain(pairs().map(|p| p.1)).collect();
+    let lines = || (0..rows).map(|r| (r, triangle_columns(c, r, col, offset)));
+    let count: i64 = lines().map(|(_, k)| k.end - k.start).sum();
+    let mut all = Vec::with_capacity(2 * count as usize);
+    lines().for_each(|(r, k)| all.resize(all.len() + (k.end - k.start) as usize, r));
+    lines().for_each(|(_, k)| all.extend(k));
     let t = Tensor::from_slice(&[2, all.len() / 2], &all);
     Ok(Val::Leaf(t.to(ty.as_leaf().map_or(DType::I64, |t| t.dtype))))
 }

@@ -214,13 +214,20 @@ fn sample_window(
 fn cosine_window(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val<Traced>> {
     sample_window(b, c, &|b, t| {
         let mut sum: Option<Traced> = None;
-        for (k, w) in weights.iter().enumerate() {
+        // The cosine of the first term is 1.
+        let (first, others) = match weights {
+            [first, others @ ..] if !others.is_empty() => (*first, others),
+            _ => (0.0, weights),
+        };
+        let skipped = weights.len() - others.len();
+        for (k, w) in (skipped..).zip(others) {
             let angle = b.mul(t, Val::Float(TAU * k as f64))?;
             let cos = b.cos(&angle)?;
             let sign = if k % 2 == 1 { -1.0 } else { 1.0 };
             let term = b.mul(&cos, Val::Float(sign * w))?;
             sum = Some(match sum {
                 Some(s) => b.add(&s, &term)?,
+                None if skipped > 0 => b.add(&term, Val::Float(first))?,
                 None => term,
             });
         }

@@ -258,14 +258,19 @@ fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )));
     };
     let n = n.clone();
-    let pairs = b.op(OpId::TriuIndices, [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;
-    let mut side = vec![];
-    for k in 0..2 {
-        let index = b.select(&pairs, 0, Dim::Const(k))?;
-        side.push(b.index_select(x, Val::int(0), index)?);
-    }
-    let d = b.sub(&side[0], &side[1])?;
-    last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
+    let pairs = b.op(
+        OpId::TriuIndices,
+        [Val::Int(n.clone()), Val::Int(n.clone()), Val::int(1)],
+    )?;
+    // All distances, from which those above the diagonal are taken: copies of the rows of each pair would take longer.
+    let sides = [b.unsqueeze(x, 1)?, b.unsqueeze(x, 0)?];
+    let d = b.sub(&sides[0], &sides[1])?;
+    let all = last_dim_norm(b, &d, c.get("p"), false)?;
+    let all = b.ravel(&all)?;
+    let [row, column] = [b.select(&pairs, 0, Dim::Const(0))?, b.select(&pairs, 0, Dim::Const(1))?];
+    let first = b.mul(&row, Val::Int(n))?;
+    let index = b.add(&first, &column)?;
+    b.index_select(all, Val::int(0), index).map(Val::Leaf)
 }
 
 fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {

@@ -330,7 +330,8 @@ fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (_, shape, _) = result_spec(c)?;
     let categories = t.shape().last().copied().unwrap_or(0);
     let n = shape.last().copied().unwrap_or(0);
-    let weights: Vec<f64> = (0..t.numel()).map(|i| t.get(i).to_f64()).collect();
+    let weights = t.to(DType::F64);
+    let weights = weights.as_slice::<f64>();
     if weights.iter().any(|w| !w.is_finite() || *w < 0.0) {
         let title = "probability tensor contains either `inf`, `nan` or element < 0";
         return Err(OpError::value(title));
@@ -356,16 +357,25 @@ fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     })))
 }
 
+/// The sums of the first weights over the sum of all, each rounded by `round`.
+#[inline(always)]
+fn cumulative_shares(weights: &[f64], round: impl Fn(f64) -> f64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let add = |w: &f64| {
+        sum = round(sum + w);
+        sum
+    };
+    let mut sums: Vec<f64> = weights.iter().map(add).collect();
+    sums.iter_mut().for_each(|s| *s = round(*s / sum));
+    sums
+}
+
 /// Samples by the cumulative sum of the weights, in the tensor's own arithmetic.
 fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) -> Vec<i64> {
-    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
-    let mut sum = 0.0;
-    let mut sums: Vec<f64> = vec![];
-    for w in weights {
-        sum = cast(sum + w);
-        sums.push(sum);
-    }
-    sums.iter_mut().for_each(|s| *s = cast(*s / sum));
+    let mut sums = match dtype {
+        DType::F32 => cumulative_shares(weights, |x| x as f32 as f64),
+        _ => cumulative_shares(weights, |x| random::round_to_dtype(dtype, x)),
+    };
     if let Some(last) = sums.last_mut() {
         *last = 1.0;
     }
@@ -379,7 +389,7 @@ fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) 
 /// Samples without replacement: the indices of the `n` largest quotients of weight and exponential number, which are
 /// the first arrivals of a race.
 fn top_quotients(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
-    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
+    let cast = |x: f64| random::round_to_dtype(dtype, x);
     let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();
     let mut order: Vec<i64> = (0..scores.len() as i64).collect();
     order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));

@@ -267,14 +267,16 @@ fn count_bins(c: &Call<Tensor>, x: &Tensor, axes: &[Vec<f64>]) -> OpResult<Tenso
              innermost dimension",
         ));
     }
-    for i in 0..x.shape()[0] {
-        let bins = axes
-            .iter()
-            .enumerate()
-            .map(|(j, e)| find_bin(e, x.get(i * columns + j).to_f64()));
+    let (wide, wide_weight) = (x.to(DType::F64), weight.map(|w| w.to(DType::F64)));
+    let (x, weight) = (
+        wide.as_slice::<f64>(),
+        wide_weight.as_ref().map(|w| w.as_slice::<f64>()),
+    );
+    for i in 0..wide.shape()[0] {
+        let bins = axes.iter().enumerate().map(|(j, e)| find_bin(e, x[i * columns + j]));
         let place = bins.zip(&cells).try_fold(0, |p, (bin, n)| bin.map(|b| p * n + b));
         if let Some(p) = place {
-            sums[p] += weight.map_or(1.0, |w| w.get(i).to_f64());
+            sums[p] += weight.map_or(1.0, |w| w[i]);
         }
     }
     if c.bool("density")? {

@@ -1,7 +1,9 @@
 //! Duplicate slices and segments of a dim: unique rows, runs of equal slices, segment reductions.
 
+use super::element_runs::element_runs;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{sizes_around, to_i64_indices, zeros};
+use crate::op::rows::index::combine::with_cell;
 use crate::op::rows::index::sort::float_order;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
@@ -136,6 +138,9 @@ impl<'a> DimSlices<'a> {
 fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
     let input = c.leaf("self")?;
     let by_slices = c.opt_int("dim")?;
+    if !sorted && by_slices.is_none() {
+        with_cell!(input.dtype(), T => return element_runs::<T>(c, input), else ());
+    }
     let (x, dim) = match by_slices {
         Some(d) => (input.clone(), wrap_dim(d, input.rank())?),
         None => (input.reshape(&[input.numel()]), 0),
