@@ -9,6 +9,10 @@ use crate::tensor::wide_function;
 /// The maximum number of steps per eigenvalue. Two are common.
 const STEPS: usize = 60;
 
+/// What counts as zero next to elements of a magnitude of about one: far below their rounding errors, and so large that no product of four
+/// such numbers underflows. Else rotations of what is left of a matrix of low rank would not be orthogonal.
+const TINY: f64 = 1e-30;
+
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order.
 pub(in crate::op::rows) fn symmetric_eigenvalues(m: &Matrix) -> Vec<f64> {
     let (mut values, _) = decompose(m, false);
@@ -118,7 +122,7 @@ fn root_free_ql(d: &mut [f64], e: &mut [f64]) {
     e.iter_mut().for_each(|x| *x *= *x);
     for l in 0..n {
         for _ in 0..STEPS {
-            let bound = |m: usize| f64::EPSILON * (d[m].abs() + d[m + 1].abs());
+            let bound = |m: usize| TINY + f64::EPSILON * (d[m].abs() + d[m + 1].abs());
             let small = |m: &usize| *m + 1 == n || e[*m] <= bound(*m) * bound(*m);
             let m = (l..n).find(small).unwrap_or(n - 1);
             if m == l {
@@ -163,7 +167,7 @@ fn implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix) {
     let n = d.len();
     for l in 0..n {
         for _ in 0..STEPS {
-            let small = |m: &usize| *m + 1 == n || e[*m].abs() <= f64::EPSILON * (d[*m].abs() + d[*m + 1].abs());
+            let small = |m: &usize| *m + 1 == n || e[*m].abs() <= TINY + f64::EPSILON * (d[*m].abs() + d[*m + 1].abs());
             let m = (l..n).find(small).unwrap_or(n - 1);
             if m == l {
                 break;
@@ -183,7 +187,8 @@ fn ql_step(d: &mut [f64], e: &mut [f64], vectors: &mut Matrix, l: usize, m: usiz
         let (f, b) = (sin * e[i], cos * e[i]);
         let r = (f * f + g * g).sqrt();
         e[i + 1] = r;
-        if r == 0.0 {
+        // The squares of smaller numbers are not exact.
+        if r < 1e-140 {
             // The matrix splits here.
             d[i + 1] -= p;
             e[m] = 0.0;
@@ -222,11 +227,21 @@ mod tests {
     #[test]
     fn eigenvectors_multiply_back() {
         // Sizes around the lanes of sums; multiples of the identity, repeated eigenvalues, and very different scales.
-        for (n, scale) in [(0, 1.0), (1, 1.0), (2, 1.0), (7, 1e200), (8, 1e-200), (33, 1.0)] {
+        for (n, scale) in [
+            (0, 1.0),
+            (1, 1.0),
+            (2, 1.0),
+            (7, 1e200),
+            (8, 1e-200),
+            (33, 1.0),
+            (150, 1.0),
+        ] {
             let wave = |i: usize, j: usize| ((i * j + i + j) % 5) as f64 * scale;
+            let low_rank = |i: usize, j: usize| (((i * j + i + j) % 7) as f64 - 1.0) * scale;
             let equal = |i: usize, j: usize| ((i == j) as u8 as f64 + (i / 3 == j / 3) as u8 as f64) * scale;
             for a in [
                 Matrix::from_fn(n, n, wave),
+                Matrix::from_fn(n, n, low_rank),
                 Matrix::from_fn(n, n, equal),
                 Matrix::zeros(n, n),
             ] {
