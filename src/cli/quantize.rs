@@ -11,7 +11,9 @@ use crate::interp::{self, RuntimeValue};
 use crate::op::random;
 use crate::pass::PassManager;
 use crate::pass::PassOptions;
-use crate::pass::quantize::{Quantization, QuantizeOptions, QuantizedLayer, WeightFormat, result_errors};
+use crate::pass::quantize::{
+    ActivationFormat, Quantization, QuantizeOptions, QuantizedLayer, WeightFormat, result_errors,
+};
 use crate::tensor::shown_bytes;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +29,10 @@ pub(super) struct Args {
     /// int4 is int4-g32
     #[arg(long = "weights", value_name = "FORMAT", value_parser = WeightFormat::parse, default_value = "int8")]
     format: WeightFormat,
+    /// Also store the inputs of f32 products with int8 weights as integers: int8-dynamic (each call finds the scale and the zero
+    /// point of an input from its values)
+    #[arg(long, value_name = "FORMAT", value_parser = ActivationFormat::parse)]
+    activations: Option<ActivationFormat>,
     /// Keep this weight, or the weights of this module, as they are
     #[arg(long, value_name = "NAME")]
     skip: Vec<String>,
@@ -63,6 +69,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         .run_passes(&mut model.module, &mut manager, &PassOptions::default())?;
     app.show_findings();
     let mut options = QuantizeOptions::new(args.format);
+    options.activations = args.activations;
     options.skip = args.skip.clone();
     options.max_error = args.max_error;
     let mut quantization = Quantization::of_module(&model.module, &options);

@@ -319,15 +319,13 @@ impl Session {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
         let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
-        // Some steps depend on the units of the target, which need not be those of this machine.
-        let target = self.target.unwrap_or_else(Target::native);
-        let lowered = with_target(target, || {
+        let mut lower = || {
             lower::lower_traced(module, graph, &dims, &mut |step, tir| {
-                if let Some(texts) = &mut texts {
-                    texts.push((step, tir.to_string()));
-                }
+                texts.iter_mut().for_each(|t| t.push((step, tir.to_string())));
             })
-        });
+        };
+        // Some steps depend on the units of the target, which need not be those of this machine.
+        let lowered = with_target(self.target.unwrap_or_else(Target::native), &mut lower);
         self.tensor_ir = texts;
         lowered.inspect(|program| self.took_since(Stage::Lower, StageProduct::Program(program), start))
     }

@@ -103,19 +103,16 @@ impl QuantizedProduct {
             return None;
         }
         let (input, weight, bias) = match contraction {
-            Contraction::MatMul(p) if p.b_transposed && !p.a_transposed && p.alpha == 1.0 && p.beta == 1.0 => {
-                (p.a, p.b, p.bias)
+            Contraction::MatMul(p) if !p.a_transposed && p.alpha == 1.0 && p.beta == 1.0 => {
+                (p.a, weight_rows(tir, args[p.b], p.b_transposed)?, p.bias)
             }
-            Contraction::Conv(c) if !c.transposed => (c.input, c.weight, c.bias),
+            Contraction::Conv(c) if !c.transposed => (c.input, args[c.weight], c.bias),
             _ => return None,
         };
-        let Def::Constant(weight) = &tir.value(args[weight]).def else {
+        let Def::Constant(weight) = &tir.value(weight).def else {
             return None;
         };
-        let is_matrix = matches!(contraction, Contraction::Conv(_)) || weight.shape().len() == 2;
-        weight
-            .quantized()
-            .filter(|q| is_matrix && q.scale_run(1) == q.shape[1])?;
+        weight.quantized().filter(|q| q.scale_run(1) == q.shape[1])?;
         let (input, scale) = split_scale(tir, args[input])?;
         Some(QuantizedProduct {
             contraction: contraction.clone(),
@@ -173,7 +170,7 @@ impl QuantizedProduct {
             ..contraction.out().clone()
         };
         match &mut contraction {
-            Contraction::MatMul(p) => (p.a, p.b, p.bias, p.out) = (0, 1, None, out),
+            Contraction::MatMul(p) => (p.a, p.b, p.b_transposed, p.bias, p.out) = (0, 1, true, None, out),
             Contraction::Conv(c) => {
                 (c.input, c.weight, c.bias, c.out) = (0, 1, None, out);
                 spatial = shape.len() - 2;
@@ -240,6 +237,20 @@ impl QuantizedProduct {
             .collect();
         Tensor::from_slice(shape, &scales)
     }
+}
+
+/// The matrix with output features as rows that the operand `b` of a product is, or shows transposed.
+fn weight_rows(tir: &Tir, b: ValueId, transposed: bool) -> Option<ValueId> {
+    let &[rows, cols] = &tir.value(b).shape[..] else {
+        return None;
+    };
+    let access = tir.access(b).filter(|a| a.offset == 0)?;
+    let shown = match transposed {
+        true => [cols as i64, 1],
+        false => [1, rows as i64],
+    };
+    let is_whole = tir.value(access.base).shape.len() == 2 && tir.value(access.base).numel() == rows * cols;
+    (is_whole && access.strides == shown).then_some(access.base)
 }
 
 /// A pointwise value in the making.

@@ -23,8 +23,14 @@ fn result_error(ran: &Ran) -> f64 {
 #[test]
 fn a_quantized_model_is_smaller_and_still_right() {
     let dir = Dir::new("quantize");
-    for (format, most_bytes, most_error) in [("int8", 32_000, 0.02), ("int4-g32", 29_000, 0.2)] {
-        let (out, ran) = quantized(&dir, &["--weights", format, "--calibrate", IMAGES]);
+    let cases: [(&str, &[&str], u64, f64); 3] = [
+        ("int8", &[], 32_000, 0.02),
+        ("int8", &["--activations", "int8-dynamic"], 32_000, 0.03),
+        ("int4-g32", &[], 29_000, 0.2),
+    ];
+    for (format, options, most_bytes, most_error) in cases {
+        let options = [&["--weights", format, "--calibrate", IMAGES], options].concat();
+        let (out, ran) = quantized(&dir, &options);
         let error = result_error(&ran);
         assert!(error > 0.0 && error < most_error, "{format}: {error}");
         let weights = std::fs::metadata(dir.0.join("q.safetensors")).unwrap().len();
@@ -46,6 +52,18 @@ fn a_quantized_model_is_smaller_and_still_right() {
         assert!(percent > 95.0, "{format}: {accuracy}");
         assert_eq!(fxc(&["check", &out]).code, 0);
     }
+}
+
+#[test]
+fn activations_are_integers_of_each_call() {
+    let dir = Dir::new("quantize-activations");
+    let plain = result_error(&quantized(&dir, &["--calibrate", IMAGES]).1);
+    let (out, ran) = quantized(&dir, &["--activations", "int8-dynamic", "--calibrate", IMAGES]);
+    assert!(result_error(&ran) > plain, "{}", ran.err);
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(text.matches("choose_qparams.tensor(").count(), 1, "{text}");
+    let ran = fxc(&["quantize", DIGITS, "-o", "q.fxir", "--activations", "int4"]);
+    assert!(ran.code == 2 && ran.err.contains("int8-dynamic"), "{}", ran.err);
 }
 
 #[test]

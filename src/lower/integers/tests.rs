@@ -86,6 +86,31 @@ fn zero_points_follow_the_product_of_bytes() {
     assert_eq!(sums.get(0).to_i64(), 3 * row);
 }
 
+/// As `addmm` and `mm` with the transpose of a weight.
+#[test]
+fn weights_may_be_shown_transposed() {
+    if Target::native().byte_unit() == PairUnit::Widening {
+        return;
+    }
+    let text = "\
+%q: u8[2, 64] = input 0
+%b: f32[16] = input 1
+%x: f32[2, 64] = map(%q) { f32.cast(a0) }
+%y: f32[2, 64] = map(%x) { mul(a0, f32(0.5)) }
+%w: f32[16, 64] = constant
+%t: f32[64, 16] = affine(%w) at=[d1, d0]
+%m: f32[2, 16] = matmul(%y, %t, %b)
+return %m
+";
+    let lines = computed(&moved(text, Target::native(), move_scales));
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.contains("i32[2, 16] = matmul(%q, ") && l.ends_with("transpose_b=1")),
+        "{lines:#?}"
+    );
+}
+
 /// As `_int_mm` is decomposed.
 #[test]
 fn products_of_converted_bytes_read_the_bytes() {

@@ -1,6 +1,7 @@
 //! Measures what rounded weights do to the results of products.
 
 use super::Quantization;
+use super::activations::rounded_values;
 use super::products::Product;
 use super::rounding::relative_error;
 use crate::diag::Diagnostic;
@@ -52,6 +53,11 @@ impl Hooks for OutputErrors<'_> {
             return Ok(Some(want));
         };
         *weight = in_order_of(rounded.values(), rounded.shape, product.by_features).to(product.ty.dtype);
+        if self.quantization.rounds_input(&product, rounded)
+            && let Some(Val::Leaf(input)) = args.get_mut(product.input())
+        {
+            *input = rounded_values(input);
+        }
         let got = node.call(&args, node.kwargs)?;
         if let (Val::Leaf(got), Val::Leaf(want)) = (&got, &want) {
             let error = tensor_error(got, want);

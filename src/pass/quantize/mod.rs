@@ -4,10 +4,13 @@
 //! of the graph computes the same values, and lowering multiplies by the integers without computing the weight. Half
 //! bytes are taken apart by `p & 15`, `p >> 4` and `stack`, which constant folding evaluates.
 
+mod activations;
 mod measure;
 mod products;
 mod rounding;
 
+pub use self::activations::ActivationFormat;
+use self::activations::{RoundedInputs, round_input};
 pub use self::measure::result_errors;
 use self::products::Product;
 pub use self::rounding::WeightFormat;
@@ -34,6 +37,8 @@ const SMALLEST: usize = 1 << 12;
 pub struct QuantizeOptions {
     /// How weights are stored.
     pub weights: WeightFormat,
+    /// How inputs of f32 products with int8 weights are stored. `None` if they stay as they are.
+    pub activations: Option<ActivationFormat>,
     /// Weights that stay as they are: paths of attributes, or of modules that contain them.
     pub skip: Vec<String>,
     /// Weights whose relative error would be larger stay as they are. The error is that of the product's result if it was
@@ -46,6 +51,7 @@ impl QuantizeOptions {
     pub fn new(weights: WeightFormat) -> QuantizeOptions {
         QuantizeOptions {
             weights,
+            activations: None,
             skip: vec![],
             max_error: None,
         }
@@ -83,6 +89,7 @@ impl QuantizedLayer {
 #[derive(Clone)]
 pub struct Quantization {
     layers: IndexMap<Arc<str>, (QuantizedLayer, Option<RoundedMatrix>)>,
+    activations: Option<ActivationFormat>,
     max_error: Option<f64>,
 }
 
@@ -102,6 +109,7 @@ impl Quantization {
         }
         let mut quantization = Quantization {
             layers,
+            activations: options.activations,
             max_error: options.max_error,
         };
         quantization.keep_inaccurate();
@@ -151,6 +159,7 @@ impl Quantization {
             let mut changed = 0;
             // One expression for each weight and graph.
             let mut weights: IndexMap<Arc<str>, NodeId> = IndexMap::new();
+            let mut inputs = RoundedInputs::new();
             for n in graph.ids() {
                 let Some(product) = Product::from_node(module, graph, n) else {
                     continue;
@@ -170,6 +179,9 @@ impl Quantization {
                     }
                 };
                 replace_operand(module, graph, n, &product, weight)?;
+                if self.rounds_input(&product, rounded) {
+                    round_input(module, graph, n, &product, &mut inputs)?;
+                }
                 changed += 1;
             }
             Ok(changed)
@@ -178,6 +190,11 @@ impl Quantization {
             self.remove_replaced_weights(module);
         }
         Ok(changed)
+    }
+
+    /// Whether the input of a product with this weight becomes integers.
+    fn rounds_input(&self, product: &Product, weight: &RoundedMatrix) -> bool {
+        self.activations.is_some() && weight.format == WeightFormat::Int8 && product.ty.dtype == DType::F32
     }
 
     /// Removes the original weights, if nothing else reads them.

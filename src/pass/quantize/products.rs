@@ -22,6 +22,11 @@ pub(super) struct Product {
 }
 
 impl Product {
+    /// The parameter of the product that is multiplied by the weight.
+    pub(super) fn input(&self) -> usize {
+        self.operand - 1
+    }
+
     /// Reads node `n` of a canonical graph as such a product. Weights are matrices of f32, f16 or bf16; views that
     /// transpose them may stand between the attribute and the product.
     pub(super) fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Product> {
