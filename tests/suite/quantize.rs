@@ -23,12 +23,13 @@ fn result_error(ran: &Ran) -> f64 {
 #[test]
 fn a_quantized_model_is_smaller_and_still_right() {
     let dir = Dir::new("quantize");
-    let cases: [(&str, &[&str], u64, f64); 3] = [
-        ("int8", &[], 32_000, 0.02),
-        ("int8", &["--activations", "int8-dynamic"], 32_000, 0.03),
-        ("int4-g32", &[], 29_000, 0.2),
+    // Inputs that are rounded again may differ by a step.
+    let cases: [(&str, &[&str], u64, f64, &str); 3] = [
+        ("int8", &[], 32_000, 0.02, "1e-3"),
+        ("int8", &["--activations", "int8-dynamic"], 32_000, 0.03, "2e-2"),
+        ("int4-g32", &[], 29_000, 0.2, "1e-3"),
     ];
-    for (format, options, most_bytes, most_error) in cases {
+    for (format, options, most_bytes, most_error, tolerance) in cases {
         let options = [&["--weights", format, "--calibrate", IMAGES], options].concat();
         let (out, ran) = quantized(&dir, &options);
         let error = result_error(&ran);
@@ -36,7 +37,7 @@ fn a_quantized_model_is_smaller_and_still_right() {
         let weights = std::fs::metadata(dir.0.join("q.safetensors")).unwrap().len();
         assert!(weights < most_bytes, "{format}: {weights}");
         let run = fxc(&[
-            "run", &out, "--inputs", IMAGES, "--labels", "labels", "--check", "--rtol", "1e-3",
+            "run", &out, "--inputs", IMAGES, "--labels", "labels", "--check", "--rtol", tolerance, "--atol", tolerance,
         ]);
         assert_eq!(run.code, 0, "{format}: {}", run.err);
         let accuracy = run
@@ -61,7 +62,7 @@ fn activations_are_integers_of_each_call() {
     let (out, ran) = quantized(&dir, &["--activations", "int8-dynamic", "--calibrate", IMAGES]);
     assert!(result_error(&ran) > plain, "{}", ran.err);
     let text = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(text.matches("choose_qparams.tensor(").count(), 1, "{text}");
+    assert_eq!(text.matches("call_function aminmax(").count(), 1, "{text}");
     let ran = fxc(&["quantize", DIGITS, "-o", "q.fxir", "--activations", "int4"]);
     assert!(ran.code == 2 && ran.err.contains("int8-dynamic"), "{}", ran.err);
 }

@@ -1,10 +1,10 @@
-//! Inputs of products as integers: the ops of PT2E's dynamic quantization, with one scale and one zero point for a tensor,
-//! which each call finds from the tensor's values.
+//! Inputs of products as integers: what PT2E's dynamic quantization computes, with one scale and one zero point for a tensor,
+//! which each call finds from the tensor's values. As for weights, the graph consists of ordinary torch operations.
 
 use super::Product;
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
-use crate::op::{Build, OpId, OpResult, Traced};
+use crate::op::{Build, Op, OpId, OpResult, Traced};
 use crate::pass::build::{GraphBuilder, NodeOrigin, canonical_args, full_args};
 use crate::pass::canonical_op;
 use crate::pass::library::decompose::decompose_error;
@@ -60,7 +60,11 @@ pub(super) fn round_input(
             let origin = NodeOrigin::from_node(graph, n, "quantize");
             let before = graph.insert_point();
             graph.set_insert_point(InsertPoint::Before(n));
-            let mut builder = GraphBuilder::new(graph, origin, |_| true);
+            let is_ordinary = |op: &Op| {
+                use OpId::{ChooseQparams, DequantizePerTensor, QuantizePerTensor};
+                !matches!(op.id(), Some(ChooseQparams | QuantizePerTensor | DequantizePerTensor))
+            };
+            let mut builder = GraphBuilder::new(graph, origin, is_ordinary);
             let rounded = builder.traced(input).map(|x| rounded_expression(&mut builder, &x));
             graph.set_insert_point(before);
             let Some(rounded) = rounded else { return Ok(()) };
