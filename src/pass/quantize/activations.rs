@@ -2,11 +2,13 @@
 //! which each call finds from the tensor's values. As for weights, the graph consists of ordinary torch operations.
 
 use super::Product;
+use super::nodes::{insert_before, operand, set_operand};
 use crate::diag::Diagnostic;
-use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
-use crate::op::{Build, Op, OpId, OpResult, Traced};
-use crate::pass::build::{GraphBuilder, NodeOrigin, canonical_args, full_args};
-use crate::pass::canonical_op;
+use crate::graph::{Graph, GraphModule, NodeId};
+use crate::interp::evaluate_call;
+use crate::op::emit::call_of;
+use crate::op::{Build, Op, OpError, OpId, OpResult, Traced};
+use crate::pass::build::GraphBuilder;
 use crate::pass::library::decompose::decompose_error;
 use crate::tensor::Tensor;
 use crate::types::{DType, Val};
@@ -47,26 +49,17 @@ pub(super) fn round_input(
     product: &Product,
     known: &mut RoundedInputs,
 ) -> Result<(), Diagnostic> {
-    let Some(op) = canonical_op(graph, n) else {
-        return Ok(());
-    };
-    let mut args = full_args(op, graph, n).map_err(|e| decompose_error(module, graph, n, e))?;
-    let Some(&input) = args[product.input()].as_leaf() else {
+    let Some(input) = operand(graph, n, product.input()) else {
         return Ok(());
     };
     let rounded = match known.get(&input) {
         Some(&rounded) => rounded,
         None => {
-            let origin = NodeOrigin::from_node(graph, n, "quantize");
-            let before = graph.insert_point();
-            graph.set_insert_point(InsertPoint::Before(n));
-            let is_ordinary = |op: &Op| {
-                use OpId::{ChooseQparams, DequantizePerTensor, QuantizePerTensor};
-                !matches!(op.id(), Some(ChooseQparams | QuantizePerTensor | DequantizePerTensor))
-            };
-            let mut builder = GraphBuilder::new(graph, origin, is_ordinary);
-            let rounded = builder.traced(input).map(|x| rounded_expression(&mut builder, &x));
-            graph.set_insert_point(before);
+            let rounded = insert_before(graph, n, |graph, origin| {
+                let mut builder = GraphBuilder::new(graph, origin, is_ordinary);
+                let x = builder.traced(input);
+                x.map(|x| rounded_expression(&mut builder, x))
+            });
             let Some(rounded) = rounded else { return Ok(()) };
             let rounded = rounded.map_err(|e| decompose_error(module, graph, n, e))?;
             let rounded = NodeId::new(rounded.id as usize);
@@ -74,52 +67,52 @@ pub(super) fn round_input(
             rounded
         }
     };
-    args[product.input()] = Val::Leaf(rounded);
-    let (positional, kwargs) = canonical_args(op, args);
-    graph.set_args(n, positional);
-    graph.set_kwargs(n, kwargs);
-    Ok(())
+    set_operand(module, graph, n, product.input(), rounded)
 }
 
-fn rounded_expression(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+/// Whether the graph may contain the op. PyTorch has those of quantization only after an import.
+fn is_ordinary(op: &Op) -> bool {
+    use OpId::{ChooseQparams, DequantizePerTensor, QuantizePerTensor};
+    !matches!(op.id(), Some(ChooseQparams | QuantizePerTensor | DequantizePerTensor))
+}
+
+fn rounded_expression(b: &mut dyn Build, x: Traced) -> OpResult<Traced> {
+    let parameters = b.call_many(OpId::ChooseQparams, range_args(&x))?;
+    let integers = b.op(OpId::QuantizePerTensor, conversion_args(&x, &parameters))?;
+    b.op(OpId::DequantizePerTensor, conversion_args(&integers, &parameters))
+}
+
+/// The values of an input after rounding, as the graph computes them.
+pub(super) fn rounded_values(x: &Tensor) -> OpResult<Tensor> {
+    let evaluate = |op: OpId, args: Vec<Val<Tensor>>| evaluate_call(&call_of(op.op(), args));
+    let parameters: Vec<Tensor> = evaluate(OpId::ChooseQparams, range_args(x))?
+        .leaves()
+        .into_iter()
+        .cloned()
+        .collect();
+    let convert = |op: OpId, x: &Tensor| {
+        let value = evaluate(op, conversion_args(x, &parameters))?;
+        let tensor = value.as_leaf().cloned();
+        tensor.ok_or_else(|| OpError::value("a conversion returns a tensor".to_string()))
+    };
+    convert(OpId::DequantizePerTensor, &convert(OpId::QuantizePerTensor, x)?)
+}
+
+/// The arguments of `choose_qparams`.
+fn range_args<T: Clone>(x: &T) -> Vec<Val<T>> {
     let [low, high] = RANGE.map(Val::int);
-    let dtype = Val::DType(DType::U8);
-    let found = [
-        x.into(),
-        low.clone(),
-        high.clone(),
+    vec![
+        Val::Leaf(x.clone()),
+        low,
+        high,
         Val::Float(SMALLEST_SCALE),
-        dtype.clone(),
-    ];
-    let parameters = b.call_many(OpId::ChooseQparams, found)?;
-    let [scale, zero] = &parameters[..] else {
-        return Err(crate::op::OpError::shape("choose_qparams returns two tensors"));
-    };
-    let with = |x: &Traced| {
-        vec![
-            x.into(),
-            scale.into(),
-            zero.into(),
-            low.clone(),
-            high.clone(),
-            dtype.clone(),
-        ]
-    };
-    let integers = b.op(OpId::QuantizePerTensor, with(x))?;
-    b.op(OpId::DequantizePerTensor, with(&integers))
+        Val::DType(DType::U8),
+    ]
 }
 
-/// The values of an f32 input after rounding, as [`round_input`] has them computed.
-pub(super) fn rounded_values(x: &Tensor) -> Tensor {
-    let values = x.as_slice::<f32>();
-    let [low, high] = RANGE.map(|x| x as f32);
-    let least = values.iter().copied().fold(0f32, f32::min);
-    let most = values.iter().copied().fold(0f32, f32::max);
-    let scale = ((most - least) / (high - low)).max(SMALLEST_SCALE as f32);
-    let zero = (low - (least / scale).round_ties_even()).clamp(low, high);
-    let round = |&x: &f32| {
-        let integer = ((x * (1.0 / scale)).round_ties_even() + zero).clamp(low, high);
-        (integer - zero) * scale
-    };
-    Tensor::from_slice(x.shape(), &values.iter().map(round).collect::<Vec<f32>>())
+/// The arguments of `quantize_per_tensor` and `dequantize_per_tensor`: a tensor, then its scale and its zero point.
+fn conversion_args<T: Clone>(x: &T, parameters: &[T]) -> Vec<Val<T>> {
+    let tensors = [x].into_iter().chain(parameters).cloned().map(Val::Leaf);
+    let range = RANGE.map(Val::int).into_iter().chain([Val::DType(DType::U8)]);
+    tensors.chain(range).collect()
 }

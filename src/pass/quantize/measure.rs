@@ -7,6 +7,7 @@ use super::rounding::relative_error;
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
 use crate::interp::{Hooked, Hooks, Interpreter, RunningNode, RuntimeValue};
+use crate::pass::library::decompose::decompose_error;
 use crate::tensor::Tensor;
 use crate::types::{DType, Val};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Hooks for OutputErrors<'_> {
         if self.quantization.rounds_input(&product, rounded)
             && let Some(Val::Leaf(input)) = args.get_mut(product.input())
         {
-            *input = rounded_values(input);
+            *input = rounded_values(input).map_err(|e| decompose_error(node.module, node.graph, node.id, e))?;
         }
         let got = node.call(&args, node.kwargs)?;
         if let (Val::Leaf(got), Val::Leaf(want)) = (&got, &want) {

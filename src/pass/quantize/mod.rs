@@ -6,20 +6,21 @@
 
 mod activations;
 mod measure;
+mod nodes;
 mod products;
 mod rounding;
 
 pub use self::activations::ActivationFormat;
 use self::activations::{RoundedInputs, round_input};
 pub use self::measure::result_errors;
+use self::nodes::{insert_before, set_operand};
 use self::products::Product;
 pub use self::rounding::WeightFormat;
 use self::rounding::{RoundedMatrix, relative_error, round_matrix};
-use super::build::{GraphBuilder, NodeOrigin, canonical_args, full_args};
-use super::canonical_op;
+use super::build::GraphBuilder;
 use super::library::decompose::decompose_error;
 use crate::diag::Diagnostic;
-use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
+use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::emit::list_val;
 use crate::op::{Build, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
@@ -310,21 +311,19 @@ fn expand(
     rounded: &RoundedMatrix,
     names: &StoredNames,
 ) -> Result<NodeId, Diagnostic> {
-    let origin = NodeOrigin::from_node(graph, n, "quantize");
-    let before = graph.insert_point();
-    graph.set_insert_point(InsertPoint::Before(n));
-    let mut read = |name: &Arc<str>| {
-        let node = graph.get_attr(name);
-        let ty = module.attributes[name].ty.clone().unwrap_or(Val::Unknown);
-        origin.mark(graph, node, ty);
-        node
-    };
-    let (integers, scales) = (read(&names.integers), read(&names.scales));
-    let zeros = names.zeros.as_ref().map(read);
-    let mut builder = GraphBuilder::new(graph, origin, |_| true);
-    let nodes = [Some(integers), zeros, Some(scales)].map(|n| n.and_then(|n| builder.traced(n)));
-    let weight = weight_expression(&mut builder, nodes, rounded, product.ty.dtype);
-    graph.set_insert_point(before);
+    let weight = insert_before(graph, n, |graph, origin| {
+        let mut read = |name: &Arc<str>| {
+            let node = graph.get_attr(name);
+            let ty = module.attributes[name].ty.clone().unwrap_or(Val::Unknown);
+            origin.mark(graph, node, ty);
+            node
+        };
+        let (integers, scales) = (read(&names.integers), read(&names.scales));
+        let zeros = names.zeros.as_ref().map(read);
+        let mut builder = GraphBuilder::new(graph, origin, |_| true);
+        let nodes = [Some(integers), zeros, Some(scales)].map(|n| n.and_then(|n| builder.traced(n)));
+        weight_expression(&mut builder, nodes, rounded, product.ty.dtype)
+    });
     let weight = weight.map_err(|e| decompose_error(module, graph, n, e))?;
     Ok(NodeId::new(weight.id as usize))
 }
@@ -373,23 +372,13 @@ fn replace_operand(
 ) -> Result<(), Diagnostic> {
     let mut operand = weight;
     if !product.by_features {
-        let origin = NodeOrigin::from_node(graph, n, "quantize");
-        let before = graph.insert_point();
-        graph.set_insert_point(InsertPoint::Before(n));
-        let mut builder = GraphBuilder::new(graph, origin, |_| true);
-        let value = builder.traced(weight).map_or(Val::Unknown, Val::Leaf);
-        let turned = builder.call(OpId::T, vec![value]);
-        graph.set_insert_point(before);
-        let turned = turned.map_err(|e| decompose_error(module, graph, n, e))?;
-        operand = turned.as_leaf().map_or(weight, |t| NodeId::new(t.id as usize));
+        let transposed = insert_before(graph, n, |graph, origin| {
+            let mut builder = GraphBuilder::new(graph, origin, |_| true);
+            let value = builder.traced(weight).map_or(Val::Unknown, Val::Leaf);
+            builder.call(OpId::T, vec![value])
+        });
+        let transposed = transposed.map_err(|e| decompose_error(module, graph, n, e))?;
+        operand = transposed.as_leaf().map_or(weight, |t| NodeId::new(t.id as usize));
     }
-    let Some(op) = canonical_op(graph, n) else {
-        return Ok(());
-    };
-    let mut args = full_args(op, graph, n).map_err(|e| decompose_error(module, graph, n, e))?;
-    args[product.operand] = Val::Leaf(operand);
-    let (positional, kwargs) = canonical_args(op, args);
-    graph.set_args(n, positional);
-    graph.set_kwargs(n, kwargs);
-    Ok(())
+    set_operand(module, graph, n, product.operand, operand)
 }
