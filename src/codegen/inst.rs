@@ -44,12 +44,12 @@ impl FunctionLowering<'_> {
             _ => {}
         }
         let varying = self.is_varying(i);
-        let r = self.with_form(varying, |l| l.lower_special(v, i, varying));
+        let r = self.with_form(varying, |l| l.lower_by_uses(v, i, varying));
         LoweredValue::new(varying, r)
     }
 
     /// Lowers an operation in the current form, in a cheaper way if its uses allow it.
-    fn lower_special(&mut self, v: kernel::Value, i: &Inst, varying: bool) -> Lanes {
+    fn lower_by_uses(&mut self, v: kernel::Value, i: &Inst, varying: bool) -> Lanes {
         match i {
             Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if self.folds.plus_one.contains(&v) => {
                 let x = self.operand_lanes(*x, varying);

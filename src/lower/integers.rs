@@ -31,10 +31,24 @@ const MOST_BYTES: usize = 1 << 15;
 /// The most product indices of a convolution of bytes with groups, whose sums are computed in f32, which has them exactly.
 const MOST_GROUPED: usize = 1 << 9;
 
+/// The units that a target has for products of integers.
+#[derive(Clone, Copy)]
+struct Units {
+    bytes: bool,
+    pairs: bool,
+}
+
 /// Moves the scales of quantized operands after the products, for targets that multiply integers faster than f32.
 pub(super) fn move_scales(tir: &mut Tir) -> OpResult<()> {
     let target = thread_target();
-    let [bytes, pairs] = [target.byte_unit(), target.pair_unit()].map(|unit| unit != PairUnit::Widening);
+    let units = Units {
+        bytes: target.byte_unit() != PairUnit::Widening,
+        pairs: target.pair_unit() != PairUnit::Widening,
+    };
+    move_scales_for(tir, units)
+}
+
+fn move_scales_for(tir: &mut Tir, Units { bytes, pairs }: Units) -> OpResult<()> {
     if !bytes && !pairs {
         return Ok(());
     }

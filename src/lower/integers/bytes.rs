@@ -18,12 +18,12 @@ pub(in crate::lower) fn read_bytes(tir: &mut Tir) -> OpResult<()> {
             tir.values[u.0 as usize].def = def;
             tir.activations.remove(&u);
         }
-        Moved::find(tir, u).map_or(Ok(()), |moved| moved.replace(tir, u))
+        CommutingOp::find(tir, u).map_or(Ok(()), |op| op.replace(tir, u))
     })
 }
 
-/// A max pool or a concatenation of values that are computed from bytes in the same way.
-struct Moved {
+/// A max pool or a concatenation of values that are computed from bytes in the same way. It commutes with the computation.
+struct CommutingOp {
     special: Special,
     bytes: Vec<ValueId>,
     /// The computation from the bytes, the first argument.
@@ -31,8 +31,8 @@ struct Moved {
     others: Vec<ValueId>,
 }
 
-impl Moved {
-    fn find(tir: &Tir, u: ValueId) -> Option<Moved> {
+impl CommutingOp {
+    fn find(tir: &Tir, u: ValueId) -> Option<CommutingOp> {
         let Def::Special { args, special } = &tir.value(u).def else {
             return None;
         };
@@ -46,8 +46,8 @@ impl Moved {
         let same = |(b, e, o): &(ValueId, ScalarExpr, Vec<ValueId>)| {
             tir.value(*b).dtype == tir.value(parts[0].0).dtype && e == expr && o == others
         };
-        let moves = parts.iter().all(same) && (!is_pool || is_increasing(expr));
-        moves.then(|| Moved {
+        let commutes = parts.iter().all(same) && (!is_pool || is_increasing(expr));
+        commutes.then(|| CommutingOp {
             special: special.clone(),
             bytes: parts.iter().map(|p| p.0).collect(),
             expr: expr.clone(),

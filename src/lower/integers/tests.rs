@@ -1,17 +1,21 @@
 use super::*;
-use crate::target::{Feature, Target, with_target};
 
-/// The tensor IR of `text` for a target, with quantized matrices as constants, and the definitions of `names`.
-fn moved(text: &str, target: Target, change: fn(&mut Tir) -> OpResult<()>) -> Tir {
+/// The tensor IR of `text`, with quantized weights as constants, after a change.
+fn changed(text: &str, change: impl FnOnce(&mut Tir) -> OpResult<()>) -> Tir {
     let mut tir = Tir::parse(text).unwrap();
     for v in &mut tir.values {
         if matches!(v.def, Def::Constant(_)) {
             v.def = Def::Constant(quantized_weight(&v.shape));
         }
     }
-    with_target(target, || change(&mut tir)).unwrap();
+    change(&mut tir).unwrap();
     tir.remove_unused_values().unwrap();
     tir
+}
+
+/// The tensor IR with scales moved, for a target with these units.
+fn moved(text: &str, bytes: bool, pairs: bool) -> Tir {
+    changed(text, |tir| move_scales_for(tir, Units { bytes, pairs }))
 }
 
 /// The lines of values that are not inputs or constants.
@@ -21,11 +25,6 @@ fn computed(tir: &Tir) -> Vec<String> {
         .lines()
         .filter(|l| !l.contains("constant") && !l.contains("= input"));
     lines.map(str::to_string).collect()
-}
-
-/// This machine without products of bytes.
-fn without_bytes() -> Target {
-    Target::native().without(Feature::AmxInt8).without(Feature::Avx512Vnni)
 }
 
 const PRODUCTS: &str = "\
@@ -44,30 +43,25 @@ return (%m, %n)
 /// Inputs and weights with and without scales that are values.
 #[test]
 fn scales_follow_the_product_of_integers() {
-    let plain = moved(PRODUCTS, Target::parse("x86-64-v2").unwrap(), move_scales);
+    let plain = moved(PRODUCTS, false, false);
     assert_eq!(plain.to_string(), PRODUCTS);
-    if without_bytes().pair_unit() != PairUnit::Widening {
-        assert_eq!(
-            computed(&moved(PRODUCTS, without_bytes(), move_scales)),
-            [
-                "%f: f32[2, 64] = map(%q) { sub(f32.cast(a0), f32(3.0)) }",
-                "%m#2: f32[2, 64] = matmul(%f, %m#1) transpose_b=1",
-                "%m#3: f32[2, 64] = map(%m#2, %m, %b) { add(mul(a0, a1), a2) }",
-                "%n#2: f32[2, 64] = matmul(%f, %n#1) transpose_b=1",
-                "%n#3: f32[2, 64] = map(%n#2, %n, %s) { mul(mul(a0, a1), a2) }",
-                "return (%m#3, %n#3)",
-            ]
-        );
-    }
+    assert_eq!(
+        computed(&moved(PRODUCTS, false, true)),
+        [
+            "%f: f32[2, 64] = map(%q) { sub(f32.cast(a0), f32(3.0)) }",
+            "%m#2: f32[2, 64] = matmul(%f, %m#1) transpose_b=1",
+            "%m#3: f32[2, 64] = map(%m#2, %m, %b) { add(mul(a0, a1), a2) }",
+            "%n#2: f32[2, 64] = matmul(%f, %n#1) transpose_b=1",
+            "%n#3: f32[2, 64] = map(%n#2, %n, %s) { mul(mul(a0, a1), a2) }",
+            "return (%m#3, %n#3)",
+        ]
+    );
 }
 
 /// The zero point 3 is subtracted from the sums, 3 times the sum of each channel's weight.
 #[test]
 fn zero_points_follow_the_product_of_bytes() {
-    if Target::native().byte_unit() == PairUnit::Widening {
-        return;
-    }
-    let tir = moved(PRODUCTS, Target::native(), move_scales);
+    let tir = moved(PRODUCTS, true, true);
     assert_eq!(
         computed(&tir),
         [
@@ -89,9 +83,6 @@ fn zero_points_follow_the_product_of_bytes() {
 /// As `addmm` and `mm` with the transpose of a weight.
 #[test]
 fn weights_may_be_shown_transposed() {
-    if Target::native().byte_unit() == PairUnit::Widening {
-        return;
-    }
     let text = "\
 %q: u8[2, 64] = input 0
 %b: f32[16] = input 1
@@ -102,7 +93,7 @@ fn weights_may_be_shown_transposed() {
 %m: f32[2, 16] = matmul(%y, %t, %b)
 return %m
 ";
-    let lines = computed(&moved(text, Target::native(), move_scales));
+    let lines = computed(&moved(text, true, true));
     assert!(
         lines
             .iter()
@@ -114,9 +105,6 @@ return %m
 /// As `_int_mm` is decomposed.
 #[test]
 fn products_of_converted_bytes_read_the_bytes() {
-    if Target::native().byte_unit() == PairUnit::Widening {
-        return;
-    }
     let text = "\
 %q: i8[2, 64] = input 0
 %r: i8[64, 8] = input 1
@@ -128,7 +116,7 @@ fn products_of_converted_bytes_read_the_bytes() {
 %y: i32[2, 8] = matmul(%a, %c)
 return (%x, %y)
 ";
-    let lines = computed(&moved(text, Target::native(), move_scales));
+    let lines = computed(&moved(text, true, true));
     assert!(
         lines.iter().any(|l| l == "%x: i32[2, 8] = matmul(%q, %r)"),
         "{lines:#?}"
@@ -143,9 +131,6 @@ return (%x, %y)
 /// A border of zeros is one of zero points.
 #[test]
 fn borders_of_bytes_are_zero_points() {
-    if Target::native().byte_unit() == PairUnit::Widening {
-        return;
-    }
     let text = "\
 %q: i8[1, 16, 8, 8] = input 0
 %x: f32[1, 16, 8, 8] = map(%q) { mul(sub(f32.cast(a0), f32(-5.0)), f32(0.5)) }
@@ -155,7 +140,7 @@ fn borders_of_bytes_are_zero_points() {
 %c: f32[1, 8, 8, 8] = conv(%y, %w) stride=[1, 1] padding=[1, 1] dilation=[1, 1] groups=1
 return (%c, %x)
 ";
-    let tir = moved(text, Target::native(), move_scales);
+    let tir = moved(text, true, true);
     let lines = computed(&tir);
     assert_eq!(
         lines[1..4],
@@ -184,7 +169,7 @@ fn values_of_bytes_are_computed_where_they_are_read() {
 %mixed: f32[2, 4, 8, 8] = concat(%x, %z) dim=0
 return (%sum, %pool, %scaled, %both, %mixed)
 ";
-    let tir = moved(text, Target::native(), read_bytes);
+    let tir = changed(text, read_bytes);
     let lines = computed(&tir);
     let has = |line: &str| assert!(lines.iter().any(|l| l == line), "{line}\n{lines:#?}");
     has(
