@@ -249,6 +249,28 @@ fn channels_of_bytes_may_be_first() {
     }
 }
 
+#[test]
+fn only_constant_weights_without_bias_are_planned() {
+    let good = Conv {
+        bytes: Some(ByteInput::Unsigned),
+        ..conv_of([1, 4, 4], [3, 3], 1, 1, 1)
+    };
+    let weight = [1u8; 16];
+    let constants = ConvConstants {
+        weight: Some(weight[..].into()),
+        bias: None,
+    };
+    let with_bias = Conv {
+        bias: true,
+        ..good.clone()
+    };
+    let kernels = byte_kernels()[0];
+    let plan = |c: &Conv, constants| conv::plan(kernels, false, Precision::F32, c, constants);
+    assert!(plan(&good, constants).is_ok());
+    assert!(plan(&with_bias, constants).is_err());
+    assert!(plan(&good, ConvConstants::default()).is_err());
+}
+
 /// The kernels of this machine take their name from the unit.
 #[test]
 fn plans_name_their_unit() {

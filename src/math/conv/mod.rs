@@ -14,8 +14,8 @@
 //!
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! bf16 with one group multiplies pairs of 16-bit elements ([`pairs`]). Other bf16 and f16 convolutions are computed in f32
-//! and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
+//! With one group, bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]). Other convolutions of bf16, f16 and
+//! bytes are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
 mod channels;
@@ -63,6 +63,10 @@ pub(super) fn plan(
     check_constant_len(conv, constants.weight, extents[1])?;
     check_constant_len(conv, constants.bias, extents[2])?;
     if let Some(input) = conv.bytes {
+        // See the descriptor: others do not exist.
+        if constants.weight.is_none() || conv.bias || conv.dtype != DType::I32 {
+            return Err(PlanError::Dtype(conv.dtype));
+        }
         return match pairs::depthwise::applicable_weight(conv, &constants) {
             _ if pairs::is_applicable(conv) => pairs::plan(pairs.for_bytes(input), conv, constants),
             Some(w) => Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?)),

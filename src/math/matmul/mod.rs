@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. [`pairs`] multiplies pairs of 16-bit elements. A constant B of integers times
+//! times a transposed dynamic matrix. [`pairs`] multiplies pairs of bf16 and groups of four bytes. A constant B of integers times
 //! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and f16 is converted to and
 //! from f32.
 
@@ -30,6 +30,10 @@ pub(super) fn plan(
     let isa = pairs.isa;
     let extents = check_operands(desc, constants)?;
     if let Some(input) = desc.bytes {
+        // See the descriptor: others do not exist.
+        if desc.addend.is_some() || desc.alpha != 1.0 || desc.dtype != DType::I32 {
+            return Err(PlanError::Dtype(desc.dtype));
+        }
         return Ok(Box::new(pairs::PairMatMulPlan::new(
             pairs.for_bytes(input),
             desc,

@@ -104,11 +104,7 @@ impl PairMatMulPlan {
     fn pack_constant(&self, constant: Constant) -> Packed {
         let d = &self.desc;
         let strides: Vec<usize> = d.batch.iter().map(|b| b.b).collect();
-        let form = if self.kernels.are_bytes() {
-            2
-        } else {
-            self.is_wide() as usize
-        };
+        let (_, form) = self.kernels.describe_factors(self.is_wide());
         let key = [7, d.n, d.k, d.b[0], d.b[1], form];
         let item = self.panels() * self.panel_len();
         let size = d.factor_size();
@@ -193,11 +189,7 @@ impl MatMulPlan for PairMatMulPlan {
             _ if self.integers.is_some() => "B packed as integers",
             _ => "dynamic",
         };
-        let operands = match (self.kernels.are_bytes(), self.is_wide()) {
-            (true, _) => "int8",
-            (false, true) => "f32 in bf16",
-            (false, false) => "bf16",
-        };
+        let (operands, _) = self.kernels.describe_factors(self.is_wide());
         let k = &self.kernels;
         format!("matmul {operands} {how} {}x{COLS} {}", 2 * k.rows, k)
     }

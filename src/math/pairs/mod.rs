@@ -80,6 +80,9 @@ pub(super) struct PairJob<'a> {
     pub next: *const u16,
 }
 
+/// The maximum number of sums of bytes that wait for a tail in working memory: a quarter of a 2 MB L2 cache.
+pub(super) const WAITING_SUMS: usize = 128 << 10;
+
 /// The number of words that a block prefetches in each step.
 const PREFETCHED: usize = STEP_WORDS / 4;
 
@@ -147,6 +150,16 @@ impl PairKernels {
     /// Whether the factors are bytes.
     pub(super) fn are_bytes(&self) -> bool {
         self.factors != Factors::Bf16
+    }
+
+    /// The elements of both factors, for reports and as a part of the keys of packed forms. `wide` states whether operands are
+    /// f32, to be rounded.
+    pub(super) fn describe_factors(&self, wide: bool) -> (&'static str, usize) {
+        match (self.are_bytes(), wide) {
+            (false, false) => ("bf16", 0),
+            (false, true) => ("f32 in bf16", 1),
+            (true, _) => ("int8", 2),
+        }
     }
 
     /// Whether rows of A are f32 rather than bf16.

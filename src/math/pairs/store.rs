@@ -5,6 +5,35 @@ use super::{COLS, PairKernels};
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
 
+/// Where the elements of a part of a result are stored.
+#[derive(Clone, Copy)]
+pub(in crate::math) struct Destination {
+    /// Where the element in row and column 0 would be.
+    first: *mut u8,
+    /// The stride between rows, in elements.
+    pub row: usize,
+}
+
+impl Destination {
+    /// The result itself.
+    pub(in crate::math) fn result(first: *mut u8, row: usize) -> Destination {
+        Destination { first, row }
+    }
+
+    /// Working memory for sums of bytes. `first` is the row and column of its first element.
+    pub(in crate::math) fn waiting_sums(sums: *mut f32, [r, col]: [usize; 2], row: usize) -> Destination {
+        Destination {
+            first: sums.wrapping_sub(r * row + col).cast(),
+            row,
+        }
+    }
+
+    /// The address of an element of `size` bytes.
+    pub(in crate::math) fn at(&self, [r, col]: [usize; 2], size: usize) -> *mut u8 {
+        self.first.wrapping_add((r * self.row + col) * size)
+    }
+}
+
 /// `c = clamp(alpha * sums + beta * addend)` on one block.
 pub(in crate::math) struct StoreJob {
     /// Rows of [`COLS`] sums.

@@ -4,7 +4,7 @@ use super::PairConv;
 use super::window::ChunkPixels;
 use crate::math::contract::{Tile, TileTail};
 use crate::math::pairs::pack::Source;
-use crate::math::pairs::store::StoreJob;
+use crate::math::pairs::store::{Destination, StoreJob};
 use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
 use crate::math::scratch;
 
@@ -25,15 +25,6 @@ pub(super) struct ImageOperands {
 unsafe impl Send for ImageOperands {}
 // SAFETY: as above.
 unsafe impl Sync for ImageOperands {}
-
-/// Where a chunk stores its results.
-#[derive(Clone, Copy)]
-struct Destination {
-    /// Where the first channel of the first pixel would be.
-    first: *mut u8,
-    /// The stride between pixels, in elements.
-    pixel: usize,
-}
 
 /// Neighbouring output pixels that a tile computes.
 #[derive(Clone, Copy)]
@@ -71,14 +62,8 @@ impl PairConv {
         let waiting = if self.sums_wait(o) { (l1 - l0) * width * cols } else { 0 };
         let mut sums = scratch::take_buffer(waiting);
         let to = match waiting {
-            0 => Destination {
-                first: o.y,
-                pixel: self.conv.out_channels,
-            },
-            _ => Destination {
-                first: sums.as_mut_ptr().wrapping_sub(l0 * width * cols + p0 * COLS).cast(),
-                pixel: cols,
-            },
+            0 => Destination::result(o.y, self.conv.out_channels),
+            _ => Destination::waiting_sums(sums.as_mut_ptr(), [l0 * width, p0 * COLS], cols),
         };
         let mut blocks = self.kernels.begin();
         let len = self.window.panel_words();
@@ -125,8 +110,8 @@ impl PairConv {
         let channels = self.conv.out_channels;
         let pixels: usize = self.window.out.iter().product();
         let part = Tile {
-            data: to.first.wrapping_add((first * to.pixel + col) * self.conv.dtype.size()),
-            data_stride: to.pixel,
+            data: to.at([first, col], self.conv.dtype.size()),
+            data_stride: to.row,
             offset: (o.image * pixels + first) * channels + col,
             batch: o.image,
             row: first,
@@ -182,13 +167,12 @@ impl PairConv {
         tile: &PixelTile,
         p: usize,
     ) -> StoreJob {
-        let first = tile.first * to.pixel + p * COLS;
         StoreJob {
             sums,
             rows: tile.count,
             cols: (self.conv.out_channels - p * COLS).min(COLS),
-            c: to.first.wrapping_add(first * self.conv.dtype.size()),
-            c_row: to.pixel,
+            c: to.at([tile.first, p * COLS], self.conv.dtype.size()),
+            c_row: to.row,
             wide: self.is_wide(),
             addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
             alpha: 1.0,

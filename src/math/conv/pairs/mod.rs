@@ -18,7 +18,7 @@ use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan,
 use crate::math::contract::{MatMulPlan, PlanError};
 use crate::math::matmul::pairs::PairMatMulPlan;
 use crate::math::pairs::pack::Source;
-use crate::math::pairs::{COLS, PairKernels};
+use crate::math::pairs::{COLS, PairKernels, WAITING_SUMS};
 use crate::math::scratch;
 use crate::math::tile::Tiles;
 use crate::math::transpose::permute;
@@ -31,8 +31,6 @@ use window::Window;
 
 /// The maximum number of elements in the gathered rows of a chunk: a quarter of a 2 MB L2 cache.
 const GATHERED: usize = 256 << 10;
-/// The maximum number of sums of bytes that wait for the tail in working memory: a quarter of it too.
-const WAITING_SUMS: usize = 128 << 10;
 
 /// Whether such a plan exists for `conv`.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
@@ -246,11 +244,7 @@ impl ConvPlan for PairConv {
     }
 
     fn describe(&self) -> String {
-        let operands = match (self.kernels.are_bytes(), self.is_wide()) {
-            (true, _) => "int8",
-            (false, true) => "f32 in bf16",
-            (false, false) => "bf16",
-        };
+        let (operands, _) = self.kernels.describe_factors(self.is_wide());
         let how = if self.weight.is_some() { "packed" } else { "dynamic" };
         let k = &self.kernels;
         let taps = if self.window.gathers { "gathered" } else { "direct" };

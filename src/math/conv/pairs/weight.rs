@@ -18,7 +18,7 @@ pub(super) fn pack_constant(
     weight: Constant,
 ) -> Arc<AlignedBytes> {
     let wide = conv.dtype == DType::F32;
-    let form = if kernels.are_bytes() { 2 } else { wide as usize };
+    let (_, form) = kernels.describe_factors(wide);
     let mut key = vec![8, conv.in_channels, conv.out_channels, window.gathers as usize, form];
     key.extend(&conv.kernel);
     weight.get_or_pack(&key, |bytes| {

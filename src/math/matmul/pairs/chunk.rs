@@ -4,25 +4,14 @@ use super::PairMatMulPlan;
 use crate::math::contract::{MatMulArgs, TileTail};
 use crate::math::matmul::{Offsets, Rect, run_tail, run_tail_on};
 use crate::math::pairs::pack::{Source, pack_panel_of, pack_row, packed_row};
-use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
+use crate::math::pairs::store::{Destination, StoreJob};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, WAITING_SUMS, prefetched_part};
 use crate::math::scratch::{self, Scratch};
 
 /// The number of columns after which the tail runs.
 const TAIL_COLS: usize = 512;
 /// The maximum number of elements of whole rows that wait for the tail, which runs best over contiguous rows.
 const TAIL_ROWS: usize = 320 << 10;
-/// The maximum number of sums of bytes that wait for the tail in working memory: half of a 2 MB L2 cache.
-const WAITING_SUMS: usize = 128 << 10;
-/// Where the elements of a part of C are stored.
-#[derive(Clone, Copy)]
-struct Destination {
-    /// Where the element in row and column 0 would be.
-    first: *mut u8,
-    /// The stride between rows, in elements.
-    row: usize,
-}
-
 /// The operands of one matrix of the batch.
 pub(super) struct MatrixOperands<'a> {
     a: Source,
@@ -99,10 +88,7 @@ impl PairMatMulPlan {
             if let (true, Some(tail)) = (self.kernels.are_bytes(), &x.args.tail) {
                 return self.run_with_waiting_sums(x, tail, [t0, t1], [p0, p1]);
             }
-            let to = Destination {
-                first: x.args.c.wrapping_add(x.offsets.c * d.dtype.size()),
-                row: d.c_row,
-            };
+            let to = Destination::result(x.args.c.wrapping_add(x.offsets.c * d.dtype.size()), d.c_row);
             let rows = self.chunk_rows(x, [t0, t1].map(|t| self.blocks.start(t)));
             self.run_part(x, &rows, &to, [t0, t1], [p0, p1]);
         }
@@ -133,10 +119,7 @@ impl PairMatMulPlan {
                 for p in (p0..p1).step_by(panels) {
                     let part = [p, (p + panels).min(p1)];
                     let cols = (part[1] * COLS).min(self.desc.n) - p * COLS;
-                    let to = Destination {
-                        first: sums.as_mut_ptr().wrapping_sub(row * cols + p * COLS).cast(),
-                        row: cols,
-                    };
+                    let to = Destination::waiting_sums(sums.as_mut_ptr(), [row, p * COLS], cols);
                     self.run_part(x, &rows, &to, tiles, part);
                     let rect = Rect {
                         batch: x.batch,
@@ -251,7 +234,6 @@ impl PairMatMulPlan {
         [c0, cols]: [usize; 2],
     ) -> StoreJob {
         let d = &self.desc;
-        let first = r0 * to.row + c0;
         let addend = d.addend.filter(|_| d.beta != 0.0).map(|s| {
             let first = x.offsets.addend + r0 * s.row + c0 * s.col;
             (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
@@ -260,7 +242,7 @@ impl PairMatMulPlan {
             sums,
             rows,
             cols,
-            c: to.first.wrapping_add(first * d.dtype.size()),
+            c: to.at([r0, c0], d.dtype.size()),
             c_row: to.row,
             wide: self.is_wide(),
             addend,
