@@ -14,7 +14,7 @@
 //!
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! With one group, bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]). Other convolutions of bf16, f16 and
+//! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow. Other convolutions of bf16, f16 and
 //! bytes are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
@@ -68,23 +68,30 @@ pub(super) fn plan(
             return Err(PlanError::Dtype(conv.dtype));
         }
         return match pairs::depthwise::applicable_weight(conv, &constants) {
-            _ if pairs::is_applicable(conv) => pairs::plan(pairs.for_bytes(input), conv, constants),
+            _ if pairs::is_applicable(&pairs.for_bytes(input), conv) => {
+                pairs::plan(pairs.for_bytes(input), conv, constants, || Err(PlanError::Size))
+            }
             Some(w) => Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?)),
             None => Ok(Box::new(adapt::Adapted::new(isa, true, conv, constants, extents)?)),
         };
     }
     let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.are_faster_than_f32();
+    let adapt = || -> Result<Box<dyn ConvPlan>, PlanError> {
+        Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?))
+    };
     match conv.dtype {
-        DType::F32 if narrow && pairs::is_applicable(conv) => pairs::plan(pairs, conv, constants),
+        DType::F32 if narrow && pairs::is_applicable(&pairs, conv) => {
+            pairs::plan(pairs, conv, constants, || plan_f32(isa, exact, conv, constants))
+        }
         DType::F32 => plan_f32(isa, exact, conv, constants),
-        DType::BF16 if pairs::is_applicable(conv) => pairs::plan(pairs, conv, constants),
+        DType::BF16 if pairs::is_applicable(&pairs, conv) => pairs::plan(pairs, conv, constants, adapt),
         DType::BF16 if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) => {
             Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
         }
         DType::BF16 if let Some(w) = pairs::depthwise::applicable_weight(conv, &constants) => {
             Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?))
         }
-        DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?)),
+        DType::F16 | DType::BF16 => adapt(),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }

@@ -1,5 +1,7 @@
 //! Compares random convolutions of every kind, dtype, layout and level with the reference.
 
+mod groups;
+
 use super::super::contract::*;
 use super::super::reference::conv_ref;
 use super::plan;
@@ -44,6 +46,7 @@ fn conv() -> impl Strategy<Value = Conv> {
         2 => (2..5usize, 1..6usize, 1..40usize),
         1 => (2..20usize, 1..9usize, 1..9usize),
         1 => (1..5usize).prop_map(|g| (4 * g, 4, 4)),
+        1 => (2..6usize, 8..50usize, 8..50usize),
         3 => (2..40usize, Just(1usize), 1..3usize),
     ];
     let layout = || prop_oneof![Just(ConvLayout::ChannelsFirst), Just(ConvLayout::ChannelsLast)];
@@ -278,6 +281,9 @@ fn plain_layers() -> Vec<Conv> {
         square(40, 40, 5, 40, 3, 1),
         square(36, 24, 4, 29, 3, 1),
         square(72, 144, 3, 15, 3, 2),
+        square(64, 64, 4, 20, 3, 1),
+        square(80, 80, 5, 9, 1, 2),
+        square(128, 96, 2, 11, 1, 1),
     ]
 }
 

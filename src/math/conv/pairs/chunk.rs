@@ -58,12 +58,14 @@ impl PairConv {
         let (per_line, width) = (self.tiles.count(), self.window.out[2]);
         // SAFETY: guaranteed by the caller.
         let pixels = unsafe { self.window.chunk_pixels(o.x, [l0, l1]) };
-        let cols = (p1 * COLS).min(self.conv.out_channels) - p0 * COLS;
+        let panels = &self.window.panels;
+        let first_col = panels.start(p0);
+        let cols = panels.start(p1) - first_col;
         let waiting = if self.sums_wait(o) { (l1 - l0) * width * cols } else { 0 };
         let mut sums = scratch::take_buffer(waiting);
         let to = match waiting {
             0 => Destination::result(o.y, self.conv.out_channels),
-            _ => Destination::waiting_sums(sums.as_mut_ptr(), [l0 * width, p0 * COLS], cols),
+            _ => Destination::waiting_sums(sums.as_mut_ptr(), [l0 * width, first_col], cols),
         };
         let mut blocks = self.kernels.begin();
         let len = self.window.panel_words();
@@ -82,7 +84,7 @@ impl PairConv {
             }
         }
         // SAFETY: the part is finished and belongs to this thread.
-        unsafe { self.run_chunk_tail(o, &to, [l0 * width, l1 * width], [p0 * COLS, cols]) };
+        unsafe { self.run_chunk_tail(o, &to, [l0 * width, l1 * width], [first_col, cols]) };
     }
 
     /// Tile `t` of an output row.
@@ -138,14 +140,16 @@ impl PairConv {
         p: usize,
         [panel, next]: [*const u16; 2],
     ) {
+        let panels = &self.window.panels;
+        let first_input = panels.first_input(p) * self.kernels.row_element();
         let job = PairJob {
-            a: tiles.map(|t| t.address),
+            a: tiles.map(|t| t.address.wrapping_add(first_input)),
             rows: tiles.map(|t| t.count),
             a_row: pixels.step * self.kernels.row_element(),
             segments: pixels.segments,
             steps: pixels.run / self.kernels.step(),
             b: panel,
-            cols: (self.conv.out_channels - p * COLS).min(COLS),
+            cols: panels.cols(p),
             next,
         };
         // SAFETY: guaranteed by the caller.
@@ -167,14 +171,15 @@ impl PairConv {
         tile: &PixelTile,
         p: usize,
     ) -> StoreJob {
+        let first_col = self.window.panels.start(p);
         StoreJob {
             sums,
             rows: tile.count,
-            cols: (self.conv.out_channels - p * COLS).min(COLS),
-            c: to.at([tile.first, p * COLS], self.conv.dtype.size()),
+            cols: self.window.panels.cols(p),
+            c: to.at([tile.first, first_col], self.conv.dtype.size()),
             c_row: to.row,
             wide: self.is_wide(),
-            addend: o.bias.map(|b| (b.skip(p * COLS), [0, 1])),
+            addend: o.bias.map(|b| (b.skip(first_col), [0, 1])),
             alpha: 1.0,
             beta: 1.0,
             clamp: self.conv.activation.bounds(),

@@ -1,5 +1,5 @@
-//! Convolutions of bf16 or bytes with one group, as blocks of pairs (see [`pairs`](crate::math::pairs)), and f32 ones with
-//! operands that are rounded to bf16.
+//! Convolutions of bf16 or bytes, as blocks of pairs (see [`pairs`](crate::math::pairs)), and f32 ones with operands that
+//! are rounded to bf16. With several groups, a panel multiplies the channels of a few groups ([`panels`]).
 //!
 //! A row of A is an output pixel. With many input channels, a segment of its product indices is a tap: the input is read
 //! from padded channels-last rows, or in place, without unfolding. With few, the taps of a chunk's pixels are gathered
@@ -7,6 +7,7 @@
 
 mod chunk;
 pub(super) mod depthwise;
+mod panels;
 pub(super) mod upsample;
 mod weight;
 mod window;
@@ -32,16 +33,18 @@ use window::Window;
 /// The maximum number of elements in the gathered rows of a chunk: a quarter of a 2 MB L2 cache.
 const GATHERED: usize = 256 << 10;
 
-/// Whether such a plan exists for `conv`.
-pub(super) fn is_applicable(conv: &Conv) -> bool {
-    conv.groups == 1 && !conv.transposed && (conv.bytes.is_some() || matches!(conv.dtype, DType::BF16 | DType::F32))
+/// Whether such a plan exists for `conv` and, if it has several groups, is faster than others.
+pub(super) fn is_applicable(kernels: &PairKernels, conv: &Conv) -> bool {
+    let are_pairs = conv.bytes.is_some() || matches!(conv.dtype, DType::BF16 | DType::F32);
+    are_pairs && !conv.transposed && (conv.groups == 1 || panels::are_worthwhile(kernels, conv))
 }
 
-/// Plans `conv`, for which [`is_applicable`] holds.
+/// Plans `conv`, for which [`is_applicable`] holds. `plan_other` plans it by another method.
 pub(super) fn plan(
     kernels: PairKernels,
     conv: &Conv,
     constants: ConvConstants,
+    plan_other: impl FnOnce() -> Result<Box<dyn ConvPlan>, PlanError>,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
     let bias = match (constants.weight, constants.bias) {
         (Some(_), Some(b)) if conv.bias => Some(b.aligned_bytes()),
@@ -62,7 +65,9 @@ pub(super) fn plan(
         }));
     }
     let window = Window::new(kernels, conv)?;
+    let mixes_groups = conv.groups > 1 && !kernels.are_bytes();
     Ok(Box::new(PairConv {
+        for_special_values: if mixes_groups { Some(plan_other()?) } else { None },
         weight: constants
             .weight
             .map(|w| weight::pack_constant(&kernels, conv, &window, w)),
@@ -103,7 +108,7 @@ impl ConvPlan for Pointwise {
     }
 }
 
-/// Any other convolution with one group.
+/// Any other convolution.
 struct PairConv {
     conv: Conv,
     kernels: PairKernels,
@@ -112,6 +117,8 @@ struct PairConv {
     tiles: Tiles,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Arc<AlignedBytes>>,
+    /// The plan for inputs with infinities or NaN, which panels with several groups would carry to other groups.
+    for_special_values: Option<Box<dyn ConvPlan>>,
 }
 
 impl PairConv {
@@ -120,7 +127,7 @@ impl PairConv {
     }
 
     fn panels(&self) -> usize {
-        self.conv.out_channels.div_ceil(COLS)
+        self.window.panels.count()
     }
 
     fn cut(&self, threads: usize) -> ChunkCut {
@@ -151,11 +158,12 @@ impl PairConv {
         cut
     }
 
-    /// Computes all images, into a channels-last output.
+    /// Computes all images, into a channels-last output. Stops and returns false at an image with values that only
+    /// [`Self::for_special_values`] handles.
     ///
     /// # Safety
     /// `args` is as for [`ConvPlan::run`].
-    unsafe fn run_images(&self, pool: &Pool, args: &ConvArgs, weight: *const u16) {
+    unsafe fn run_images(&self, pool: &Pool, args: &ConvArgs, weight: *const u16) -> bool {
         let (c, w) = (&self.conv, &self.window);
         let pixels: usize = w.out.iter().product();
         let bias = self.bias.as_ref().map_or(args.bias, |b| b.bytes().as_ptr());
@@ -166,6 +174,9 @@ impl PairConv {
             // SAFETY: guaranteed by the caller.
             unsafe {
                 let x = w.prepare(pool, args.x, image, [&mut padded, &mut relaid]);
+                if self.for_special_values.is_some() && !w.is_finite(pool, x) {
+                    return false;
+                }
                 let operands = ImageOperands {
                     x,
                     weight,
@@ -177,6 +188,7 @@ impl PairConv {
                 self.run_image(pool, operands);
             }
         }
+        true
     }
 
     /// # Safety
@@ -225,15 +237,16 @@ impl ConvPlan for PairConv {
         // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
             let weight = self.weight_panels(pool, args, &mut packed);
-            if !moves {
-                return self.run_images(pool, args, weight);
+            let mut last = *args;
+            if moves {
+                (last.y, last.tail) = (y.as_mut_ptr().cast(), None);
             }
-            let last = ConvArgs {
-                y: y.as_mut_ptr().cast(),
-                tail: None,
-                ..*args
-            };
-            self.run_images(pool, &last, weight);
+            let is_done = self.run_images(pool, &last, weight);
+            match &self.for_special_values {
+                Some(other) if !is_done => return other.run(pool, args),
+                _ if !moves => return,
+                _ => {}
+            }
             let (shape, strides) = (
                 [c.batch, c.out_channels, pixels],
                 [c.out_channels * pixels, 1, c.out_channels],
@@ -247,7 +260,11 @@ impl ConvPlan for PairConv {
         let (operands, _) = self.kernels.describe_factors(self.is_wide());
         let how = if self.weight.is_some() { "packed" } else { "dynamic" };
         let k = &self.kernels;
-        let taps = if self.window.gathers { "gathered" } else { "direct" };
+        let taps = match (self.window.gathers, self.conv.groups) {
+            (true, _) => "gathered",
+            (false, 1) => "direct",
+            (false, _) => "direct in groups",
+        };
         format!("conv {operands} {taps} {}x{COLS} {} {how}", 2 * k.rows, k)
     }
 }

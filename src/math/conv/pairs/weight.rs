@@ -20,9 +20,10 @@ pub(super) fn pack_constant(
     let wide = conv.dtype == DType::F32;
     let (_, form) = kernels.describe_factors(wide);
     let mut key = vec![8, conv.in_channels, conv.out_channels, window.gathers as usize, form];
+    key.push(conv.groups);
     key.extend(&conv.kernel);
     weight.get_or_pack(&key, |bytes| {
-        let panels = conv.out_channels.div_ceil(COLS);
+        let panels = window.panels.count();
         let mut packed = AlignedBytes::zeroed_in_huge_pages(2 * panels * window.panel_words());
         let dst = packed.bytes_mut().as_mut_ptr();
         if kernels.are_bytes() {
@@ -39,37 +40,40 @@ pub(super) fn pack_constant(
     })
 }
 
-/// Packs a weight in torch's order, `[out, in, taps]`.
+/// Packs a weight in torch's order, `[out, in / groups, taps]`.
 ///
 /// # Safety
 /// `src` holds the weight. `dst` is writable for all panels and aligned to 4 bytes.
 pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source, dst: *mut u16) {
-    let (taps, channels): (usize, _) = (conv.kernel.iter().product(), conv.in_channels);
-    let line = taps * channels;
+    let panels = &window.panels;
+    let (taps, channels, span): (usize, _, _) = (conv.kernel.iter().product(), panels.group_inputs(), panels.span());
     let (src, dst) = (SharedPtr(&src as *const Source as *mut Source), SharedPtr(dst));
-    pool.run(conv.out_channels.div_ceil(COLS), |p| {
-        let cols = (conv.out_channels - p * COLS).min(COLS);
+    pool.run(panels.count(), |p| {
+        let (start, cols) = (panels.start(p), panels.cols(p));
         // The panel's channels with taps before input channels. An even stride lets pairs be moved as a whole.
-        let stride = line.next_multiple_of(2);
+        let stride = (taps * span).next_multiple_of(2);
         let mut reordered = scratch::take_buffer(cols * stride / 2 + 1);
+        if channels < span {
+            reordered.fill(0.0);
+        }
         let lines = reordered.as_mut_ptr().cast::<u16>();
         // SAFETY: the source outlives the job; the panel lies in the destination and belongs to this chunk.
         unsafe {
-            let src = (*src.get()).skip(p * COLS * line);
             for c in 0..cols {
+                let src = (*src.get()).skip((start + c) * taps * channels);
                 for tap in 0..taps {
-                    let to = lines.add(c * stride + tap * channels);
-                    src.skip(c * line + tap).copy_bits(taps, channels, to);
+                    let to = lines.add(c * stride + tap * span + panels.offset(p, start + c));
+                    src.skip(tap).copy_bits(taps, channels, to);
                 }
             }
             let panel = dst.get().add(p * window.panel_words());
             let lines = Source::Narrow(lines);
             match window.gathers {
-                true => pack_pairs(lines, [1, stride], cols, line, panel),
+                true => pack_pairs(lines, [1, stride], cols, taps * span, panel),
                 false => {
                     for tap in 0..taps {
-                        let to = panel.add(tap * window.pixel * COLS);
-                        pack_pairs(lines.skip(tap * channels), [1, stride], cols, channels, to);
+                        let to = panel.add(tap * window.run * COLS);
+                        pack_pairs(lines.skip(tap * span), [1, stride], cols, span, to);
                     }
                 }
             }
@@ -77,37 +81,38 @@ pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source
     });
 }
 
-/// Packs a weight of bytes in torch's order, `[out, in, taps]`.
+/// Packs a weight of bytes in torch's order, `[out, in / groups, taps]`.
 ///
 /// # Safety
 /// `src` holds the weight, and `dst` has room for all panels.
 unsafe fn pack_byte_panels(conv: &Conv, window: &Window, src: *const u8, dst: *mut u8) {
-    let (taps, channels): (usize, _) = (conv.kernel.iter().product(), conv.in_channels);
-    let line = taps * channels;
-    // The weight with taps before input channels.
-    let mut reordered = AlignedBytes::zeroed(conv.out_channels * line);
-    for (o, to) in reordered.bytes_mut().chunks_exact_mut(line.max(1)).enumerate() {
-        for (tap, to) in to.chunks_exact_mut(channels).enumerate() {
-            for (c, to) in to.iter_mut().enumerate() {
-                // SAFETY: guaranteed by the caller.
-                *to = unsafe { *src.add(o * line + c * taps + tap) };
+    let panels = &window.panels;
+    let (taps, channels, span): (usize, _, _) = (conv.kernel.iter().product(), panels.group_inputs(), panels.span());
+    let line = taps * span;
+    for p in 0..panels.count() {
+        let (start, cols) = (panels.start(p), panels.cols(p));
+        // The panel's channels with taps before input channels.
+        let mut reordered = AlignedBytes::zeroed(cols * line);
+        for (o, to) in reordered.bytes_mut().chunks_exact_mut(line.max(1)).enumerate() {
+            for (tap, to) in to.chunks_exact_mut(span).enumerate() {
+                let to = &mut to[panels.offset(p, start + o)..][..channels];
+                for (c, to) in to.iter_mut().enumerate() {
+                    // SAFETY: guaranteed by the caller.
+                    *to = unsafe { *src.add(((start + o) * channels + c) * taps + tap) };
+                }
             }
         }
-    }
-    let src = reordered.bytes().as_ptr();
-    for p in 0..conv.out_channels.div_ceil(COLS) {
-        let cols = (conv.out_channels - p * COLS).min(COLS);
-        let first = p * COLS * line;
+        let src = reordered.bytes().as_ptr();
         // SAFETY: as above.
         unsafe {
             let panel = dst.add(2 * p * window.panel_words());
             if window.gathers {
-                pack_bytes(src.add(first), [1, line], cols, line, panel);
+                pack_bytes(src, [1, line], cols, line, panel);
                 continue;
             }
             for tap in 0..taps {
-                let to = panel.add(tap * window.pixel * COLS);
-                pack_bytes(src.add(first + tap * channels), [1, line], cols, channels, to);
+                let to = panel.add(tap * window.run * COLS);
+                pack_bytes(src.add(tap * span), [1, line], cols, span, to);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The input as blocks read it: padded channels-last images, and rows of gathered taps.
 
+use super::panels::{Panels, are_finite};
 use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::pairs::PairKernels;
 use crate::math::pairs::pack::{Source, pack_row, packed_row};
@@ -7,6 +8,7 @@ use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::math::transpose::permute;
 use crate::parallel::Pool;
 use crate::types::DType;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of bytes that one step of [`copy_elements`] copies. Buffers have as many spare bytes.
 const COPY: usize = 32;
@@ -19,8 +21,11 @@ pub(super) struct Window {
     pub out: [usize; 3],
     /// Depth, height and width with padding.
     size: [usize; 3],
+    pub panels: Panels,
     /// The stride between padded pixels.
     pub pixel: usize,
+    /// The number of product indices of a tap, with padding. If taps are gathered: without, as these are padded together.
+    pub run: usize,
     /// The number of elements in a padded image.
     pub image: usize,
     /// Whether taps are gathered into rows.
@@ -55,28 +60,34 @@ impl Window {
             let padding = conv.padding[d].checked_mul(2).ok_or(PlanError::Size)?;
             size[d] = conv.input[d].checked_add(padding).ok_or(PlanError::Size)?;
         }
-        let channels = conv.in_channels;
-        let padded = kernels.padded_run(channels);
-        let gathers = 4 * padded > 5 * channels;
-        let pixel = if gathers { channels } else { padded };
+        let (channels, panels) = (conv.in_channels, Panels::new(conv));
+        let padded = kernels.padded_run(panels.span());
+        let gathers = conv.groups == 1 && 4 * padded > 5 * channels;
+        let run = if gathers { channels } else { padded };
+        // The elements after those of a panel's groups belong to other groups or pixels, and are multiplied by zeros.
+        let pixel = if conv.groups == 1 { run } else { channels };
         let image = size.iter().try_fold(pixel, |a, &s| a.checked_mul(s));
         let fits = |&n: &usize| n.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
         let image = image.filter(fits).ok_or(PlanError::Size)?;
         let taps: usize = conv.kernel.iter().product();
-        taps.checked_mul(pixel).filter(fits).ok_or(PlanError::Size)?;
+        taps.checked_mul(run).filter(fits).ok_or(PlanError::Size)?;
         let mut window = Window {
             kernels,
             conv: conv.clone(),
             out,
             size,
+            panels,
             pixel,
+            run,
             image,
             gathers,
             in_place: false,
             segments: vec![0],
         };
+        let last = panels.first_input(panels.count().saturating_sub(1));
         window.in_place = !gathers
             && pixel == channels
+            && last + run <= channels
             && conv.padding == [0; 3]
             && (conv.dtype == DType::BF16 || kernels.are_bytes())
             && !kernels.widens_rows()
@@ -107,7 +118,7 @@ impl Window {
         let taps: usize = self.conv.kernel.iter().product();
         match self.gathers {
             true => self.kernels.padded_run(taps * self.pixel),
-            false => taps * self.pixel,
+            false => taps * self.run,
         }
     }
 
@@ -138,8 +149,13 @@ impl Window {
     pub(super) fn buffer_len(&self) -> usize {
         match self.in_place {
             true => 0,
-            false => Window::words(self.image, self.kernels.row_element()),
+            false => Window::words(self.image + self.spare(), self.kernels.row_element()),
         }
+    }
+
+    /// The number of elements after a padded image that the last pixel's last panel reads.
+    fn spare(&self) -> usize {
+        if self.pixel < self.run { self.run } else { 0 }
     }
 
     /// Whether the input must become channels last first.
@@ -190,8 +206,28 @@ impl Window {
                     self.fill_line(self.source(src.get()), line, to);
                 }
             });
+            let end = dst.get().add(self.image * self.kernels.row_element());
+            end.write_bytes(0, self.spare() * self.kernels.row_element());
             padded.as_ptr().cast()
         }
+    }
+
+    /// Whether the elements of a prepared image of bf16 are finite.
+    ///
+    /// # Safety
+    /// `x` is a prepared image.
+    pub(super) unsafe fn is_finite(&self, pool: &Pool, x: *const u8) -> bool {
+        const CHUNK: usize = 32 << 10;
+        let (x, found) = (SharedPtr(x.cast_mut()), AtomicBool::new(false));
+        pool.run(self.image.div_ceil(CHUNK), |i| {
+            let len = CHUNK.min(self.image - i * CHUNK);
+            // SAFETY: guaranteed by the caller.
+            let bits = unsafe { std::slice::from_raw_parts(x.get().cast::<u16>().add(i * CHUNK), len) };
+            if !are_finite(bits) {
+                found.store(true, Ordering::Relaxed);
+            }
+        });
+        !found.into_inner()
     }
 
     /// Fills a line of the padded image.
@@ -241,7 +277,7 @@ impl Window {
                 line: l0,
                 step: self.conv.stride[2] * self.pixel,
                 segments: &self.segments,
-                run: self.pixel,
+                run: self.run,
                 _gathered: scratch::take_buffer(0),
             };
         }

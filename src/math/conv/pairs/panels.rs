@@ -1,0 +1,156 @@
+//! The panels of a convolution: which output channels each computes, and which input channels these read.
+//!
+//! With one group, a panel is [`COLS`] output channels, all of which read every input channel. Otherwise, a panel has
+//! whole groups, or a part of a group that is wider than a panel. Its product indices are the input channels of all its
+//! groups, and the weight is zero where a column belongs to another group. So some products are wasted, but blocks of
+//! pairs are fast enough to gain from a quarter of their rate ([`are_worthwhile`]). A product with zero is not zero for
+//! infinities and NaN: such inputs need another method ([`is_finite`]).
+
+use crate::math::contract::Conv;
+use crate::math::pairs::{COLS, PairKernels};
+
+/// The division of channels into panels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Panels {
+    groups: usize,
+    /// The input and output channels of a group.
+    group: [usize; 2],
+    /// The number of groups in a panel.
+    groups_in_panel: usize,
+    /// The number of panels of a group; 1 if panels have several groups.
+    panels_in_group: usize,
+}
+
+impl Panels {
+    pub(super) fn new(conv: &Conv) -> Panels {
+        let groups = conv.groups.max(1);
+        let group = [conv.in_channels / groups, conv.out_channels / groups];
+        Panels {
+            groups,
+            group,
+            groups_in_panel: (COLS / group[1].max(1)).clamp(1, groups),
+            panels_in_group: group[1].div_ceil(COLS).max(1),
+        }
+    }
+
+    /// The number of panels.
+    pub(super) fn count(&self) -> usize {
+        self.groups.div_ceil(self.groups_in_panel) * self.panels_in_group
+    }
+
+    /// The first group of panel `p`, and the number of its groups.
+    fn groups_of(&self, p: usize) -> [usize; 2] {
+        let first = (p / self.panels_in_group * self.groups_in_panel).min(self.groups);
+        [first, self.groups_in_panel.min(self.groups - first)]
+    }
+
+    /// The first output channel of panel `p`. For the number of panels: the number of output channels.
+    pub(super) fn start(&self, p: usize) -> usize {
+        let [first, _] = self.groups_of(p);
+        (first * self.group[1] + p % self.panels_in_group * COLS).min(self.groups * self.group[1])
+    }
+
+    /// The number of output channels of panel `p`.
+    pub(super) fn cols(&self, p: usize) -> usize {
+        self.start(p + 1) - self.start(p)
+    }
+
+    /// The first input channel that panel `p` reads.
+    pub(super) fn first_input(&self, p: usize) -> usize {
+        self.groups_of(p)[0] * self.group[0]
+    }
+
+    /// The maximum number of input channels that a panel reads.
+    pub(super) fn span(&self) -> usize {
+        self.groups_in_panel * self.group[0]
+    }
+
+    /// The input channels of a group.
+    pub(super) fn group_inputs(&self) -> usize {
+        self.group[0]
+    }
+
+    /// The offset of the input channels of output channel `o` from the first that panel `p` reads.
+    pub(super) fn offset(&self, p: usize, o: usize) -> usize {
+        (o / self.group[1] - self.groups_of(p)[0]) * self.group[0]
+    }
+}
+
+/// Whether panels with several groups are faster than a method of f32 for the groups of `conv`, in spite of the products
+/// with zero.
+pub(super) fn are_worthwhile(kernels: &PairKernels, conv: &Conv) -> bool {
+    let panels = Panels::new(conv);
+    let taps: usize = conv.kernel.iter().product();
+    let used = panels.group[0] as f64 * conv.out_channels as f64;
+    let computed = kernels.padded_run(panels.span()) as f64 * (COLS * panels.count()) as f64;
+    taps > 0 && kernels.rate() as f64 * used >= 1.5 * computed
+}
+
+/// Whether bf16 elements are finite numbers.
+pub(super) fn are_finite(bits: &[u16]) -> bool {
+    const EXPONENT: u16 = 0x7f80;
+    // Without a branch for each element, so that the loop consists of vectors.
+    let chunk = |c: &[u16]| c.iter().fold(false, |found, x| found | (x & EXPONENT == EXPONENT));
+    !bits.chunks(1024).any(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::contract::{Activation, ConvLayout};
+    use crate::types::DType;
+
+    fn panels(groups: usize, in_channels: usize, out_channels: usize) -> Panels {
+        Panels::new(&Conv {
+            dtype: DType::BF16,
+            batch: 1,
+            in_channels,
+            out_channels,
+            groups,
+            input: [1; 3],
+            kernel: [1; 3],
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            transposed: false,
+            output_padding: [0; 3],
+            bias: false,
+            input_layout: ConvLayout::ChannelsLast,
+            output_layout: ConvLayout::ChannelsLast,
+            activation: Activation::None,
+            small_integers: false,
+            bytes: None,
+        })
+    }
+
+    /// The first output channel, the number of output channels and the first input channel of each panel.
+    fn list(p: Panels) -> Vec<[usize; 3]> {
+        (0..p.count())
+            .map(|i| [p.start(i), p.cols(i), p.first_input(i)])
+            .collect()
+    }
+
+    #[test]
+    fn panels_have_whole_groups_or_parts_of_one() {
+        assert_eq!(list(panels(1, 7, 70)), [[0, 32, 0], [32, 32, 0], [64, 6, 0]]);
+        assert_eq!(list(panels(5, 80, 80)), [[0, 32, 0], [32, 32, 32], [64, 16, 64]]);
+        assert_eq!(list(panels(3, 72, 72)), [[0, 24, 0], [24, 24, 24], [48, 24, 48]]);
+        assert_eq!(
+            list(panels(2, 80, 80)),
+            [[0, 32, 0], [32, 8, 0], [40, 32, 40], [72, 8, 40]]
+        );
+        assert_eq!(panels(5, 80, 80).span(), 32);
+        assert_eq!(panels(5, 80, 80).offset(1, 50), 16);
+        assert_eq!(panels(3, 72, 72).span(), 24);
+    }
+
+    #[test]
+    fn infinities_and_nan_are_found() {
+        let mut bits = vec![0x7f7f; 3000];
+        assert!(are_finite(&bits));
+        for special in [0x7f80, 0xff80, 0x7fc0, 0xff81] {
+            bits[2500] = special;
+            assert!(!are_finite(&bits));
+        }
+    }
+}
