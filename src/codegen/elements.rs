@@ -149,6 +149,16 @@ impl Emitter<'_> {
         }
     }
 
+    /// Stores the lower halves of vectors of 64 bytes.
+    pub(super) fn store_halves(&mut self, x: &Lanes, p: Value, off: i32) {
+        for (k, &v) in x.iter().enumerate() {
+            // `widen` turns the store of this lane into one of the half.
+            let v = self.bitcast(I16X8, v);
+            let lane = self.b.ins().extractlane(v, 1);
+            self.b.ins().store(MEM, lane, p, off + (self.width / 2 * k) as i32);
+        }
+    }
+
     /// Whether stores of 8 or 16 bits take the low bits of lanes, whatever the others are.
     pub(super) fn stores_low_bits(&self) -> bool {
         self.width > 16 && !self.scalar

@@ -32,6 +32,8 @@ pub(super) struct Folds {
     /// Integers of 8 or 16 bits that are converted from f32 and only stored, which takes their low bits: the others need not
     /// be right.
     pub only_stored: HashSet<Value>,
+    /// [`Kernel::flushing`], without those of values that bf16 represents. States whether they are only stored.
+    pub narrowed: HashMap<Value, bool>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
     pub numbers: HashSet<Value>,
@@ -52,12 +54,14 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         summands: vec![],
         exact_in_bf16: HashSet::new(),
         conversions: vec![],
+        narrowings: vec![],
         stores: HashMap::new(),
     };
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
-        only_stored: s.only_stored(),
+        only_stored: s.conversions.iter().copied().filter(|v| s.is_only_stored(v)).collect(),
+        narrowed: s.narrowings.iter().map(|v| (*v, s.is_only_stored(v))).collect(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
         ..Folds::default()
     };
@@ -96,6 +100,8 @@ struct Uses<'a> {
     exact_in_bf16: HashSet<Value>,
     /// Conversions from f32 to integers of 8 or 16 bits.
     conversions: Vec<Value>,
+    /// Those from f32 to bf16 that may flush denormal numbers.
+    narrowings: Vec<Value>,
     /// How often each value is stored.
     stores: HashMap<Value, usize>,
 }
@@ -156,10 +162,9 @@ impl Uses<'_> {
         self.largest.iter().filter(all).copied().collect()
     }
 
-    /// The conversions to small integers whose only uses are stores.
-    fn only_stored(&self) -> HashSet<Value> {
-        let all = |v: &&Value| self.counts.get(v) == self.stores.get(v);
-        self.conversions.iter().filter(all).copied().collect()
+    /// Whether all uses of a value are stores.
+    fn is_only_stored(&self, v: &Value) -> bool {
+        self.counts.get(v) == self.stores.get(v)
     }
 
     fn count_use(&mut self, v: Value) {
@@ -217,6 +222,11 @@ impl Uses<'_> {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {
                 self.conversions.push(v);
+            }
+            Inst::Op(ScalarOp::Cast(DType::BF16, x))
+                if self.k.flushing.contains(&v) && !self.exact_in_bf16.contains(&x) =>
+            {
+                self.narrowings.push(v);
             }
             Inst::Op(ScalarOp::Unary(op @ (Unary::Erf | Unary::Tanh), x)) if self.k.dtype(v) == DType::F32 => {
                 self.functions.insert(v, (op, x));

@@ -35,7 +35,7 @@ fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
 pub(super) fn define_function(
     k: &Kernel,
     isa: &dyn TargetIsa,
-    Packing { lane, width }: Packing,
+    Packing { lane, width, narrows }: Packing,
     func: &mut cranelift_codegen::ir::Function,
     frontend: &mut FunctionBuilderContext,
     table: &mut ConstantTable,
@@ -62,6 +62,7 @@ pub(super) fn define_function(
         elements: 1,
         width,
         packed: lane,
+        narrows,
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,
     };

@@ -4,7 +4,7 @@ use super::packed::{self, Packing};
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
-use crate::target::Target;
+use crate::target::{Feature, Target};
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{ExternalName, UserExternalName, UserFuncName};
@@ -89,17 +89,24 @@ impl FunctionWriter {
         }
     }
 
+    fn target(&self) -> Target {
+        self.options.target.unwrap_or_else(Target::native)
+    }
+
     /// The widest vectors that the options and the target allow, in bytes.
     fn max_width(&self) -> usize {
-        let target = self.options.target.unwrap_or_else(Target::native);
         self.options
             .width
             .unwrap_or(usize::MAX)
-            .min(wide::widest_vectors(target))
+            .min(wide::widest_vectors(self.target()))
     }
 
     /// Compiles a kernel for vectors of this width. Fails if its code cannot be widened.
     fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, shape: Packing) -> Result<Code, String> {
+        let shape = Packing {
+            narrows: self.target().has(Feature::Avx512Bf16),
+            ..shape
+        };
         let (ctx, isa) = (&mut self.ctx, module.isa());
         let mut table = table::ConstantTable::default();
         ctx.func.signature = func::kernel_signature(isa);
@@ -157,7 +164,12 @@ fn choose_shape(k: &Kernel, most: usize) -> (Packing, Option<String>) {
         return (p, None);
     }
     let (width, narrow) = wide::choose_width(k, most);
-    (Packing { lane: 4, width }, narrow)
+    let shape = Packing {
+        lane: 4,
+        width,
+        narrows: false,
+    };
+    (shape, narrow)
 }
 
 /// The code as it can be written to a file; `None` if it refers to something other than host functions, or in another way than by an

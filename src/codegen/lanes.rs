@@ -104,6 +104,8 @@ pub(super) struct Emitter<'a> {
     pub width: usize,
     /// The size in bytes of the vector lanes of I32 and Bool: 4, or less in packed kernels ([`packed`](super::packed)).
     pub packed: usize,
+    /// Whether the target has instructions that convert f32 to bf16.
+    pub narrows: bool,
     /// Whether the target has fused multiply-add.
     pub fma: bool,
     /// Whether x86-specific instructions may be used.

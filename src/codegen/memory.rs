@@ -280,7 +280,11 @@ impl FunctionLowering<'_> {
             } else {
                 x
             };
-            self.with_form(true, |l| l.e.store_lanes(dtype, &x, p, off));
+            let is_half = self.folds.narrowed.get(&v) == Some(&true);
+            self.with_form(true, |l| match is_half && l.e.narrows_natively() {
+                true => l.e.store_halves(&x, p, off),
+                false => l.e.store_lanes(dtype, &x, p, off),
+            });
             return;
         }
         let places = self.lane_addresses(b, i, stride);

@@ -28,12 +28,21 @@ pub(super) enum Native {
     RoundF64,
     /// I64 to F32, rounded once, in the lower half of the result.
     I64ToF32,
+    /// F32 to bf16, in the lower half of the result. Denormal numbers become zero. Needs [`Emitter::narrows`].
+    F32ToBf16,
+    /// The 16-bit elements in the lower half as I32, with zeros before.
+    ExtendHalf,
 }
 
 impl Emitter<'_> {
     /// Whether [`native`](Self::native) may be used in the current form.
     pub(super) fn has_natives(&self) -> bool {
         !self.scalar && self.width == 64
+    }
+
+    /// Whether conversions to bf16 may be [`Native::F32ToBf16`].
+    pub(super) fn narrows_natively(&self) -> bool {
+        self.narrows && self.has_natives()
     }
 
     /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
@@ -55,7 +64,7 @@ impl Emitter<'_> {
     fn placeholder(&mut self, op: Native, x: Value, y: Value) -> Value {
         use Native::*;
         let ty = match op {
-            ScaleF32 | Shl32 => I16X8,
+            ScaleF32 | Shl32 | F32ToBf16 | ExtendHalf => I16X8,
             _ => I8X16,
         };
         let (x, y) = (self.bitcast(ty, x), self.bitcast(ty, y));
@@ -69,7 +78,8 @@ impl Emitter<'_> {
             I64ToF64 => b.sadd_sat(x, y),
             TruncateF64 => b.uadd_sat(x, y),
             RoundF64 => b.iadd(x, y),
-            I64ToF32 => b.avg_round(x, y),
+            I64ToF32 | F32ToBf16 => b.avg_round(x, y),
+            ExtendHalf => b.iadd(x, y),
         }
     }
 }

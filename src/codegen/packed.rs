@@ -23,6 +23,8 @@ pub(super) struct Packing {
     pub lane: usize,
     /// The width of the vectors in bytes.
     pub width: usize,
+    /// Whether the target has instructions that convert f32 to bf16.
+    pub narrows: bool,
 }
 
 /// The packing of `k` for vectors of at most `most` bytes, if it can be packed and its loops are long enough.
@@ -42,7 +44,11 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<Packing> {
     let width = fewest(s.widest, lane)?;
     // Reversed loads have 16 bytes without packing, too.
     let unpacked = fewest(if s.widest == 16 { 16 } else { most }, 4)?;
-    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(Packing { lane, width })
+    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(Packing {
+        lane,
+        width,
+        narrows: false,
+    })
 }
 
 /// What is known of a kernel's vector loops.

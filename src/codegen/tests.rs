@@ -3,6 +3,7 @@
 mod accuracy;
 mod division;
 mod kernels;
+mod narrowing;
 mod objects;
 mod ops;
 mod packed;

@@ -95,6 +95,8 @@ pub struct KernelBuilder {
     ops: HashMap<Value, ScalarOp<Value>>,
     /// The graph node whose values are being computed.
     node: Option<Arc<str>>,
+    /// Whether conversions to bf16 are [`Kernel::flushing`].
+    flushes: bool,
 }
 
 impl KernelBuilder {
@@ -108,9 +110,11 @@ impl KernelBuilder {
                 values: vec![],
                 body: vec![],
                 shares: vec![],
+                flushing: vec![],
                 nodes: vec![],
             },
             node: None,
+            flushes: false,
             ops: HashMap::new(),
             open: vec![vec![]],
             known: vec![HashMap::new()],
@@ -197,6 +201,13 @@ impl KernelBuilder {
         let dtype = op.result_dtype(|v| self.dtype(v));
         let v = self.define_value(Inst::Op(op), dtype);
         self.ops.insert(v, op);
+        if let ScalarOp::Cast(DType::BF16, x) = op
+            && self.flushes
+            && self.dtype(x) == DType::F32
+            && !self.kernel.flushing.contains(&v)
+        {
+            self.kernel.flushing.push(v);
+        }
         v
     }
 
@@ -286,6 +297,11 @@ impl KernelBuilder {
         for m in &mut self.known {
             m.retain(|k, _| !key::is_load_of(k, b));
         }
+    }
+
+    /// Makes all following conversions from f32 to bf16 [`Kernel::flushing`].
+    pub fn flush_denormals(&mut self) {
+        self.flushes = true;
     }
 
     /// Marks an exponential as one of [`Kernel::shares`].

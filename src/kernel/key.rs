@@ -22,6 +22,8 @@ pub fn structural_key(k: &Kernel) -> Vec<u64> {
     w.extend(k.extents.iter().map(|&e| e as u64));
     w.push(k.shares.len() as u64);
     w.extend(k.shares.iter().map(|v| v.0 as u64));
+    w.push(k.flushing.len() as u64);
+    w.extend(k.flushing.iter().map(|v| v.0 as u64));
     encode_stmts(&k.body, &mut w);
     w
 }

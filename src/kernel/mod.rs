@@ -311,6 +311,9 @@ pub struct Kernel {
     /// The exponentials that a softmax divides by their sum: `exp(x - max)`, with `max` the largest element of the row,
     /// so the exponent is never positive. Compiled code may compute them with a relative error of up to 4e-7.
     pub shares: Vec<Value>,
+    /// Conversions from f32 to bf16 that may turn denormal numbers to zeros of their sign, as the processor's instruction
+    /// does: those after products and convolutions of bf16, whose own results are converted by this instruction, as in torch.
+    pub flushing: Vec<Value>,
     /// The graph node that each value was first computed for, if the kernel was made for a graph.
     pub nodes: Vec<Option<Arc<str>>>,
 }

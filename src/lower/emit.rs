@@ -16,7 +16,7 @@ use crate::op::{Call, OpError};
 use crate::program::{
     Buffer, BufferId, BufferOperand, BufferPlace, Contract, Program, ProgramInput, RoutineCall, Step, whole_buffer,
 };
-use crate::types::Val;
+use crate::types::{DType, Val};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -178,7 +178,10 @@ impl ProgramBuilder<'_> {
             return Ok(());
         }
         let name = self.kernel_name(c.members.iter().map(|m| m.value));
-        let s = schedule::schedule(self.tir, self.fusion, c, &name);
+        // Products of bf16 convert their results by the same instruction.
+        let flushes = |h: &tail::Host| self.tir.value(h.contraction).dtype == DType::BF16;
+        let flushes = self.hosts.get(&id).is_some_and(flushes);
+        let s = schedule::schedule(self.tir, self.fusion, c, &name, flushes);
         let mut s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
         self.kernels.insert(id, self.program.fusion.kernels.len());
         self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);

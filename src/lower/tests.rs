@@ -31,7 +31,7 @@ fn kernels(text: &str) -> Vec<Kernel> {
         _ => None,
     });
     clusters
-        .flat_map(|c| schedule(&t, &f, c, "kernel").unwrap_or_else(|e| panic!("{e}")))
+        .flat_map(|c| schedule(&t, &f, c, "kernel", false).unwrap_or_else(|e| panic!("{e}")))
         .map(|s| s.kernel)
         .collect()
 }

@@ -8,7 +8,7 @@ use super::codes::{
 };
 use super::crossing::{Crossing, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
-use super::operands::{copy_memory_operand, encode_error, is_broadcast, is_move, to_zmm, truncating_store};
+use super::operands::{copy_memory_operand, encode_error, is_broadcast, is_move, narrow_store, to_zmm};
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
 use masks::MaskRegister;
@@ -158,11 +158,11 @@ impl Avx512Rewrite<'_> {
         if extends_register(i) {
             return Err(Reject::Code(i.code()));
         }
-        if let Some(code) = truncating_store(i.code()) {
-            if place != Some(OperandPlace::Memory) || i.immediate8() != 0 {
-                return Err(Reject::Code(i.code()));
-            }
-            return Instruction::with2(code, copy_memory_operand(i), to_zmm(i.op1_register())).map_err(encode_error);
+        if let Some(store) = narrow_store(i) {
+            return match place {
+                Some(OperandPlace::Memory) => store,
+                _ => Err(Reject::Code(i.code())),
+            };
         }
         if let Some(order) = match_exchange(i) {
             let z = to_zmm(i.op1_register());

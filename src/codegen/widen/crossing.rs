@@ -124,6 +124,8 @@ fn match_native(i: &Instruction) -> Option<Crossing> {
         VEX_Vpaddusb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvttpd2qq_zmm_k1z_zmmm512b64_sae),
         VEX_Vpaddb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtpd2qq_zmm_k1z_zmmm512b64_er),
         VEX_Vpavgb_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtqq2ps_ymm_k1z_zmmm512b64_er),
+        VEX_Vpavgw_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32),
+        VEX_Vpaddw_xmm_xmm_xmmm128 => (FromHalf, EVEX_Vpmovzxwd_zmm_k1z_ymmm256),
         _ => return None,
     };
     // What stands for an operation on one vector names it twice.

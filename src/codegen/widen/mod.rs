@@ -41,7 +41,8 @@
 //! * operations on bytes and words in vectors of 64 bytes stand for instructions of AVX-512 ([`natives`](super::natives)); in vectors of
 //!   32 bytes they are those of packed kernels ([`packed`](super::packed));
 //! * a load by `vpmovzxbw` means a load of as many bytes as there are 32-bit lanes;
-//! * stores by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane.
+//! * stores of the first element by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane, and one of the
+//!   second element by `vpextrw` means a store of the lower half of a vector of 64 bytes.
 //!
 //! Tests compare every operation and random kernels at all widths.
 

@@ -30,13 +30,28 @@ pub(super) fn copy_memory_operand(i: &Instruction) -> MemoryOperand {
     )
 }
 
-/// The store of every lane's low bits that a store of one narrow element encodes.
-pub(super) fn truncating_store(c: Code) -> Option<Code> {
-    match c {
-        Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),
-        Code::VEX_Vpextrb_r32m8_xmm_imm8 => Some(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm),
-        _ => None,
-    }
+/// The store that a store of one narrow element encodes: of every lane's low bits or, for the second element of 16 bits, of
+/// the lower half.
+pub(super) fn narrow_store(i: &Instruction) -> Option<Result<Instruction, Reject>> {
+    let to = copy_memory_operand(i);
+    let from = i.op1_register();
+    let store = match (i.code(), i.immediate8()) {
+        (Code::VEX_Vpextrw_r32m16_xmm_imm8, 0) => {
+            Instruction::with2(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm, to, to_zmm(from))
+        }
+        (Code::VEX_Vpextrb_r32m8_xmm_imm8, 0) => {
+            Instruction::with2(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm, to, to_zmm(from))
+        }
+        (Code::VEX_Vpextrw_r32m16_xmm_imm8, 1) => {
+            let half = Register::YMM0 + from.number() as u32;
+            Instruction::with2(Code::VEX_Vmovups_ymmm256_ymm, to, half)
+        }
+        (Code::VEX_Vpextrw_r32m16_xmm_imm8 | Code::VEX_Vpextrb_r32m8_xmm_imm8, _) => {
+            return Some(Err(Reject::Code(i.code())));
+        }
+        _ => return None,
+    };
+    Some(store.map_err(encode_error))
 }
 
 /// Whether a 64-byte instruction moves a vector from or to memory.

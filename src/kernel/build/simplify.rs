@@ -22,6 +22,7 @@ impl KernelBuilder {
     pub(super) fn simplify(&mut self, op: &ScalarOp<Value>) -> Option<Value> {
         match *op {
             ScalarOp::Cast(to, x) if self.dtype(x) == to => Some(x),
+            ScalarOp::Cast(DType::BF16, x) => self.rounded_once(x),
             ScalarOp::Cast(to, x) if to.is_int() && self.dtype(x) == DType::F32 => self.rounded_integer(to, x),
             // `x + 0` would turn -0 to 0, but `x - 0` is x.
             ScalarOp::Binary(Binary::Sub, x, y) if self.f32_constant(y) == Some(0.0) && !self.is_minus_zero(y) => {
@@ -29,6 +30,39 @@ impl KernelBuilder {
             }
             _ => None,
         }
+    }
+
+    /// A conversion of `x` to bf16 where `x` was rounded to bf16 before. Without clamps between, this is the rounded value.
+    /// Clamps to numbers of bf16 and rounding may change places, except that the sign of a zero may differ for a denormal
+    /// number: so only if these are flushed.
+    fn rounded_once(&mut self, x: Value) -> Option<Value> {
+        let (inner, clamps) = self.split_clamps(x);
+        let &ScalarOp::Cast(DType::F32, narrow) = self.ops.get(&inner)? else {
+            return None;
+        };
+        if self.dtype(narrow) != DType::BF16 {
+            return None;
+        }
+        if clamps.is_empty() {
+            return Some(narrow);
+        }
+        let &ScalarOp::Cast(DType::BF16, wide) = self.ops.get(&narrow)? else {
+            return None;
+        };
+        let is_narrow = |c: &Clamp| self.f32_constant(c.bound).is_some_and(|c| c.to_bits() << 16 == 0);
+        if !self.flushes || self.dtype(wide) != DType::F32 || !clamps.iter().all(is_narrow) {
+            return None;
+        }
+        let clamped = self.clamp_again(wide, &clamps);
+        Some(self.define_op(ScalarOp::Cast(DType::BF16, clamped)))
+    }
+
+    /// `x` with clamps, the last of which comes first.
+    fn clamp_again(&mut self, x: Value, clamps: &[Clamp]) -> Value {
+        clamps.iter().rev().fold(x, |x, c| {
+            let [a, b] = if c.bound_first { [c.bound, x] } else { [x, c.bound] };
+            self.binary(c.op, a, b)
+        })
     }
 
     fn f32_constant(&self, v: Value) -> Option<f32> {
@@ -62,11 +96,8 @@ impl KernelBuilder {
         if !changed {
             return None;
         }
-        let mut new = self.unary(Unary::Round, y);
-        for c in clamps.iter().rev() {
-            let [a, b] = if c.bound_first { [c.bound, new] } else { [new, c.bound] };
-            new = self.binary(c.op, a, b);
-        }
+        let rounded = self.unary(Unary::Round, y);
+        let new = self.clamp_again(rounded, &clamps);
         Some(self.define_op(ScalarOp::Cast(to, new)))
     }
 
@@ -164,5 +195,41 @@ mod tests {
             operations(3.0, 0.0),
             ["max", "mul", "round", "add", "max", "min", "cast"]
         );
+    }
+
+    /// Whether a kernel that clamps a rounded number clamps the number itself.
+    fn clamps_first(flushes: bool, highest: f32) -> bool {
+        let mut k = KernelBuilder::new("clamp");
+        if flushes {
+            k.flush_denormals();
+        }
+        let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::BF16, &[8]));
+        k.parallel_vector(8, |k, i| {
+            let x = k.load(x, i);
+            let rounded = k.cast(DType::BF16, x);
+            let highest = k.constant(Scalar::F32(highest));
+            let wide = k.cast(DType::F32, rounded);
+            let clamped = k.binary(Binary::Min, wide, highest);
+            k.store(y, i, clamped);
+        });
+        let k = k.finish().unwrap();
+        // `v0` is the number.
+        k.to_string().contains("min(v0")
+    }
+
+    #[test]
+    fn rounded_numbers_are_not_rounded_again() {
+        assert!(clamps_first(true, 6.0));
+        assert!(!clamps_first(false, 6.0));
+        assert!(!clamps_first(true, 6.01), "bf16 has no 6.01");
+        let mut k = KernelBuilder::new("twice");
+        let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::BF16, &[8]));
+        k.parallel_vector(8, |k, i| {
+            let x = k.load(x, i);
+            let once = k.cast(DType::BF16, x);
+            let wide = k.cast(DType::F32, once);
+            assert_eq!(k.cast(DType::BF16, wide), once);
+            k.store(y, i, once);
+        });
     }
 }

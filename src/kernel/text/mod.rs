@@ -30,8 +30,8 @@
 //! Each line is a buffer, a definition, a store, or part of a loop. The `reduce` and `carry` lines in a loop's braces
 //! are the loop's results. Operations have the names of [`scalar::text`](crate::scalar::text). Three forms exist only
 //! in kernels: `bounded(v3, 100, check)`, `index 8 * i0 + 3`, and `x[i0 - 1] where 0 <= i0 - 1 < 8 else f32(0.0)`.
-//! `v1: f32 @relu` was computed for the node `relu`, and `share` marks [`Kernel::shares`](super::Kernel::shares). `//`
-//! starts a comment. [`python`](super::python) is the runnable form of kernels.
+//! `v1: f32 @relu` was computed for the node `relu`, and `share` marks [`Kernel::shares`](super::Kernel::shares), as
+//! `flush` does [`Kernel::flushing`](super::Kernel::flushing). `//` starts a comment. [`python`](super::python) is the runnable form of kernels.
 
 mod cursor;
 mod parse;

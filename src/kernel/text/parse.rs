@@ -69,6 +69,7 @@ impl KernelParser {
                 values: vec![],
                 body: vec![],
                 shares: vec![],
+                flushing: vec![],
                 nodes: vec![],
             },
             values: vec![],
@@ -240,6 +241,9 @@ impl KernelParser {
         let inst = self.parse_inst(&mut text)?;
         if text.eat("share") {
             self.kernel.shares.push(v);
+        }
+        if text.eat("flush") {
+            self.kernel.flushing.push(v);
         }
         self.current_loop()?.body.push(Stmt::Let(v, inst));
         text.expect_end()

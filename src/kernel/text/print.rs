@@ -46,8 +46,12 @@ fn print_block(f: &mut fmt::Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usi
     for s in body {
         match s {
             Stmt::Let(v, i) => {
-                let share = if k.shares.contains(v) { " share" } else { "" };
-                writeln!(f, "{indent}{} = {}{share}", print_declaration(k, *v), print_inst(k, i))?;
+                let mark = match (k.shares.contains(v), k.flushing.contains(v)) {
+                    (true, _) => " share",
+                    (_, true) => " flush",
+                    _ => "",
+                };
+                writeln!(f, "{indent}{} = {}{mark}", print_declaration(k, *v), print_inst(k, i))?;
             }
             Stmt::Store(b, index, v) => writeln!(
                 f,

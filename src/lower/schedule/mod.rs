@@ -71,8 +71,15 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) reduced_values: HashMap<ValueId, Value>,
 }
 
-/// Returns the kernel of a cluster, or the kernels that it is split into, in order.
-pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Result<Vec<Scheduled>, VerifyError> {
+/// Returns the kernel of a cluster, or the kernels that it is split into, in order. With `flushes`, its conversions to bf16
+/// are [`Kernel::flushing`].
+pub fn schedule(
+    tir: &Tir,
+    fusion: &Fusion,
+    cluster: &Cluster,
+    name: &str,
+    flushes: bool,
+) -> Result<Vec<Scheduled>, VerifyError> {
     let mut s = Scheduler {
         tir,
         fusion,
@@ -95,6 +102,9 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
         return s.split(name, cut);
     }
     let mut k = KernelBuilder::new(name);
+    if flushes {
+        k.flush_denormals();
+    }
     s.declare(&mut k);
     s.emit_body(&mut k);
     Ok(vec![Scheduled {
