@@ -2,12 +2,15 @@
 //! are rounded to bf16. With several groups, a panel multiplies the channels of a few groups ([`panels`]).
 //!
 //! A row of A is an output pixel. With many input channels, a segment of its product indices is a tap: the input is read
-//! from padded channels-last rows, or in place, without unfolding. With few, the taps of a chunk's pixels are gathered
-//! into rows, because padding each tap to a whole step would multiply the work.
+//! from padded channels-last rows, or in place, without unfolding. With few, padding each tap to a whole step would multiply
+//! the work: a segment is a row of taps, or the taps of a chunk's pixels are gathered into rows ([`segments`]).
 
 mod chunk;
 pub(super) mod depthwise;
+mod image;
 mod panels;
+mod planes;
+mod segments;
 pub(super) mod upsample;
 mod weight;
 mod window;
@@ -27,6 +30,7 @@ use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use chunk::ImageOperands;
+use segments::TapForm;
 use std::sync::Arc;
 use window::Window;
 
@@ -65,9 +69,9 @@ pub(super) fn plan(
         }));
     }
     let window = Window::new(kernels, conv)?;
-    let mixes_groups = conv.groups > 1 && !kernels.are_bytes();
+    let multiplies_others = window.segments.reads_others(conv) && !kernels.are_bytes();
     Ok(Box::new(PairConv {
-        for_special_values: if mixes_groups { Some(plan_other()?) } else { None },
+        for_special_values: if multiplies_others { Some(plan_other()?) } else { None },
         weight: constants
             .weight
             .map(|w| weight::pack_constant(&kernels, conv, &window, w)),
@@ -117,7 +121,7 @@ struct PairConv {
     tiles: Tiles,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Arc<AlignedBytes>>,
-    /// The plan for inputs with infinities or NaN, which panels with several groups would carry to other groups.
+    /// The plan for inputs with infinities or NaN, if products with zero are computed, which would be NaN.
     for_special_values: Option<Box<dyn ConvPlan>>,
 }
 
@@ -144,7 +148,7 @@ impl PairConv {
             buffered: false,
         };
         let mut cut = cut_chunks(&load, threads);
-        if w.gathers {
+        if w.gathers() {
             // Every panel would gather the same rows again.
             cut.panels = self.panels();
             let most = (GATHERED / (w.gathered_row() * w.out[2]).max(1)).max(1);
@@ -260,10 +264,11 @@ impl ConvPlan for PairConv {
         let (operands, _) = self.kernels.describe_factors(self.is_wide());
         let how = if self.weight.is_some() { "packed" } else { "dynamic" };
         let k = &self.kernels;
-        let taps = match (self.window.gathers, self.conv.groups) {
-            (true, _) => "gathered",
-            (false, 1) => "direct",
-            (false, _) => "direct in groups",
+        let taps = match (self.window.segments.form, self.conv.groups) {
+            (TapForm::Gathered, _) => "gathered",
+            (TapForm::Rows, _) => "by rows",
+            (TapForm::Single, 1) => "direct",
+            (TapForm::Single, _) => "direct in groups",
         };
         format!("conv {operands} {taps} {}x{COLS} {} {how}", 2 * k.rows, k)
     }

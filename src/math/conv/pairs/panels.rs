@@ -4,7 +4,7 @@
 //! whole groups, or a part of a group that is wider than a panel. Its product indices are the input channels of all its
 //! groups, and the weight is zero where a column belongs to another group. So some products are wasted, but blocks of
 //! pairs are fast enough to gain from a quarter of their rate ([`are_worthwhile`]). A product with zero is not zero for
-//! infinities and NaN: such inputs need another method ([`is_finite`]).
+//! infinities and NaN: such inputs need another method ([`are_finite`]).
 
 use crate::math::contract::Conv;
 use crate::math::pairs::{COLS, PairKernels};

@@ -19,8 +19,9 @@ pub(super) fn pack_constant(
 ) -> Arc<AlignedBytes> {
     let wide = conv.dtype == DType::F32;
     let (_, form) = kernels.describe_factors(wide);
-    let mut key = vec![8, conv.in_channels, conv.out_channels, window.gathers as usize, form];
-    key.push(conv.groups);
+    let segments = &window.segments;
+    let mut key = vec![8, conv.in_channels, conv.out_channels, segments.form as usize, form];
+    key.extend([conv.groups, segments.tap]);
     key.extend(&conv.kernel);
     weight.get_or_pack(&key, |bytes| {
         let panels = window.panels.count();
@@ -45,15 +46,15 @@ pub(super) fn pack_constant(
 /// # Safety
 /// `src` holds the weight. `dst` is writable for all panels and aligned to 4 bytes.
 pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source, dst: *mut u16) {
-    let panels = &window.panels;
-    let (taps, channels, span): (usize, _, _) = (conv.kernel.iter().product(), panels.group_inputs(), panels.span());
+    let (panels, segments) = (&window.panels, &window.segments);
+    let (taps, channels): (usize, _) = (conv.kernel.iter().product(), panels.group_inputs());
     let (src, dst) = (SharedPtr(&src as *const Source as *mut Source), SharedPtr(dst));
     pool.run(panels.count(), |p| {
         let (start, cols) = (panels.start(p), panels.cols(p));
         // The panel's channels with taps before input channels. An even stride lets pairs be moved as a whole.
-        let stride = (taps * span).next_multiple_of(2);
+        let stride = (taps * segments.tap).next_multiple_of(2);
         let mut reordered = scratch::take_buffer(cols * stride / 2 + 1);
-        if channels < span {
+        if channels < segments.tap {
             reordered.fill(0.0);
         }
         let lines = reordered.as_mut_ptr().cast::<u16>();
@@ -62,20 +63,20 @@ pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source
             for c in 0..cols {
                 let src = (*src.get()).skip((start + c) * taps * channels);
                 for tap in 0..taps {
-                    let to = lines.add(c * stride + tap * span + panels.offset(p, start + c));
+                    let to = lines.add(c * stride + tap * segments.tap + panels.offset(p, start + c));
                     src.skip(tap).copy_bits(taps, channels, to);
                 }
             }
             let panel = dst.get().add(p * window.panel_words());
-            let lines = Source::Narrow(lines);
-            match window.gathers {
-                true => pack_pairs(lines, [1, stride], cols, taps * span, panel),
-                false => {
-                    for tap in 0..taps {
-                        let to = panel.add(tap * window.run * COLS);
-                        pack_pairs(lines.skip(tap * span), [1, stride], cols, span, to);
-                    }
-                }
+            for s in 0..segments.count {
+                let line = Source::Narrow(lines).skip(s * segments.len);
+                pack_pairs(
+                    line,
+                    [1, stride],
+                    cols,
+                    segments.len,
+                    panel.add(s * segments.run * COLS),
+                );
             }
         }
     });
@@ -86,15 +87,15 @@ pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source
 /// # Safety
 /// `src` holds the weight, and `dst` has room for all panels.
 unsafe fn pack_byte_panels(conv: &Conv, window: &Window, src: *const u8, dst: *mut u8) {
-    let panels = &window.panels;
-    let (taps, channels, span): (usize, _, _) = (conv.kernel.iter().product(), panels.group_inputs(), panels.span());
-    let line = taps * span;
+    let (panels, segments) = (&window.panels, &window.segments);
+    let (taps, channels): (usize, _) = (conv.kernel.iter().product(), panels.group_inputs());
+    let line = taps * segments.tap;
     for p in 0..panels.count() {
         let (start, cols) = (panels.start(p), panels.cols(p));
         // The panel's channels with taps before input channels.
         let mut reordered = AlignedBytes::zeroed(cols * line);
         for (o, to) in reordered.bytes_mut().chunks_exact_mut(line.max(1)).enumerate() {
-            for (tap, to) in to.chunks_exact_mut(span).enumerate() {
+            for (tap, to) in to.chunks_exact_mut(segments.tap).enumerate() {
                 let to = &mut to[panels.offset(p, start + o)..][..channels];
                 for (c, to) in to.iter_mut().enumerate() {
                     // SAFETY: guaranteed by the caller.
@@ -103,16 +104,11 @@ unsafe fn pack_byte_panels(conv: &Conv, window: &Window, src: *const u8, dst: *m
             }
         }
         let src = reordered.bytes().as_ptr();
-        // SAFETY: as above.
-        unsafe {
-            let panel = dst.add(2 * p * window.panel_words());
-            if window.gathers {
-                pack_bytes(src, [1, line], cols, line, panel);
-                continue;
-            }
-            for tap in 0..taps {
-                let to = panel.add(tap * window.run * COLS);
-                pack_bytes(src.add(tap * span), [1, line], cols, span, to);
+        for s in 0..segments.count {
+            // SAFETY: as above.
+            unsafe {
+                let to = dst.add(2 * p * window.panel_words() + s * segments.run * COLS);
+                pack_bytes(src.add(s * segments.len), [1, line], cols, segments.len, to);
             }
         }
     }
