@@ -171,6 +171,8 @@ fn convolutions_of_bytes_are_exact() {
         conv_of([24, 1, 1], [12, 12], 5, 2, 1),
         conv_of([16, 1, 2], [8, 6], 3, 1, 2),
         conv_of([4, 8, 6], [6, 7], 3, 1, 1),
+        conv_of([5, 16, 16], [6, 7], 3, 1, 1),
+        conv_of([2, 40, 40], [9, 5], 1, 2, 1),
     ]
     .into_iter()
     .zip(1..)
@@ -211,7 +213,7 @@ fn convolutions_of_bytes_are_exact() {
 /// Images whose channels are first are accepted too, without an epilogue.
 #[test]
 fn channels_of_bytes_may_be_first() {
-    for channels in [[1, 5, 40], [4, 1, 1]] {
+    for channels in [[1, 5, 40], [1, 3, 33], [4, 1, 1]] {
         let last = conv_of(channels, [6, 5], 3, 1, 1);
         let [nx, nw, _, ny] = last.extents().expect("valid parameters");
         let (x, w) = (random(nx, 1), random(nw, 2));

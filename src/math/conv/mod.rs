@@ -71,7 +71,7 @@ pub(super) fn plan(
             _ if pairs::is_applicable(&pairs.for_bytes(input), conv) => {
                 pairs::plan(pairs.for_bytes(input), conv, constants, || Err(PlanError::Size))
             }
-            Some(w) => Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?)),
+            Some(w) => pairs::depthwise::plan(isa, conv, constants, w),
             None => Ok(Box::new(adapt::Adapted::new(isa, true, conv, constants, extents)?)),
         };
     }
@@ -89,7 +89,7 @@ pub(super) fn plan(
             Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
         }
         DType::BF16 if let Some(w) = pairs::depthwise::applicable_weight(conv, &constants) => {
-            Ok(Box::new(pairs::depthwise::BandDepthwise::new(isa, conv, constants, w)?))
+            pairs::depthwise::plan(isa, conv, constants, w)
         }
         DType::F16 | DType::BF16 => adapt(),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {

@@ -1,14 +1,16 @@
-//! Depthwise convolution of bf16 and of bytes, channels last. The f32 kernel runs on bands of rows that are widened into the L2
-//! cache, and its rows are rounded when they are stored. Those of bytes are integers, which f32 has exactly.
+//! Depthwise convolution of bf16 and of bytes, channels last. That of bf16 reads its input in place ([`rows`]). For bytes, the
+//! f32 kernel runs on bands of rows that are widened into the L2 cache. Its sums are integers, which f32 has exactly.
+
+mod rows;
+mod taps;
 
 use crate::math::contract::{
     ByteInput, Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Tile,
 };
 use crate::math::conv::channels::{Band, DepthwiseChannels};
+use crate::math::conv::prepare_weight;
 use crate::math::conv::strip::{ChunkCut, Load, cut_chunks};
-use crate::math::conv::{constant_bias, prepare_weight};
 use crate::math::convert::{to_integers, widen_signed, widen_unsigned};
-use crate::math::pairs::pack::{narrow_row, widen_row};
 use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -19,14 +21,14 @@ use std::sync::Arc;
 /// The maximum number of elements in a band: a quarter of a 2 MB L2 cache.
 const BAND: usize = 128 << 10;
 
-/// A plan of such a convolution with constant parameters.
-pub(in crate::math::conv) struct BandDepthwise {
+/// A plan of a convolution of bytes with a constant weight.
+struct ByteDepthwise {
     conv: Conv,
+    input: ByteInput,
     isa: Isa,
     out: [usize; 3],
     rows: DepthwiseChannels,
     weight: Arc<AlignedBytes>,
-    bias: Option<Vec<f32>>,
 }
 
 /// The weight and the bias, if the convolution is of this kind.
@@ -45,30 +47,74 @@ pub(in crate::math::conv) fn applicable_weight<'a>(conv: &Conv, constants: &Conv
         .filter(|_| fits && (!c.bias || constants.bias.is_some()))
 }
 
-impl BandDepthwise {
-    /// Plans `conv` with the weight that [`applicable_weight`] returned.
-    pub(in crate::math::conv) fn new(
-        isa: Isa,
-        conv: &Conv,
-        constants: ConvConstants,
-        weight: Constant,
-    ) -> Result<BandDepthwise, PlanError> {
+/// Plans `conv` with the weight that [`applicable_weight`] returned.
+pub(in crate::math::conv) fn plan(
+    isa: Isa,
+    conv: &Conv,
+    constants: ConvConstants,
+    weight: Constant,
+) -> Result<Box<dyn ConvPlan>, PlanError> {
+    Ok(match conv.bytes {
+        Some(input) => Box::new(ByteDepthwise::new(isa, conv, input, weight)?),
+        None => Box::new(rows::RowDepthwise::new(isa, conv, constants, weight)?),
+    })
+}
+
+/// The rows of a chunk and its panels of channels, and the number of channels in a panel.
+fn cut_channels(c: &Conv, isa: Isa, out: [usize; 3], threads: usize) -> (ChunkCut, usize) {
+    let panel_cols = 4 * isa.lanes();
+    let load = Load {
+        rows: out[1],
+        row_pixels: out[2],
+        panels: c.in_channels.div_ceil(panel_cols),
+        panel_cols,
+        images: c.batch,
+        macs: 4.0 * c.macs(),
+        weights: 0,
+        input: 1,
+        buffered: false,
+    };
+    (cut_chunks(&load, threads), panel_cols)
+}
+
+/// Calls `run` with each part of at most `most` rows and channels of each image: the image, the rows and the channels.
+fn run_parts(
+    pool: &Pool,
+    c: &Conv,
+    out_rows: usize,
+    most: [usize; 2],
+    args: &ConvArgs,
+    run: impl Fn(&ConvArgs, usize, [usize; 2], [usize; 2]) + Sync,
+) {
+    if c.extents().is_none_or(|e| e[3] == 0) {
+        return;
+    }
+    let (row_chunks, col_chunks) = (out_rows.div_ceil(most[0]), c.in_channels.div_ceil(most[1]));
+    let shared = SharedPtr(args as *const ConvArgs as *mut ConvArgs);
+    pool.run(c.batch * row_chunks * col_chunks, |i| {
+        let (col, rest) = (i % col_chunks, i / col_chunks);
+        let (row, image) = (rest % row_chunks, rest / row_chunks);
+        let rows = [row * most[0], ((row + 1) * most[0]).min(out_rows)];
+        let channels = [col * most[1], ((col + 1) * most[1]).min(c.in_channels)];
+        // SAFETY: `args` outlives the job.
+        run(unsafe { &*shared.get() }, image, rows, channels);
+    });
+}
+
+impl ByteDepthwise {
+    fn new(isa: Isa, conv: &Conv, input: ByteInput, weight: Constant) -> Result<ByteDepthwise, PlanError> {
         let wide = Conv {
             dtype: DType::F32,
             bytes: None,
             ..conv.clone()
         };
-        let weight = weight.widen_from(if conv.bytes.is_some() { DType::I8 } else { DType::BF16 });
+        let weight = weight.widen_from(DType::I8);
         let rows = DepthwiseChannels::new(isa, &wide)?;
-        let parameters = ConvConstants {
-            weight: Some(weight),
-            bias: constants.bias.map(|b| b.widen_from(DType::BF16)),
-        };
-        Ok(BandDepthwise {
+        Ok(ByteDepthwise {
             isa,
+            input,
             out: conv.output_size().ok_or(PlanError::Size)?,
             weight: prepare_weight(&rows, &wide, weight),
-            bias: constant_bias(&wide, &parameters),
             rows,
             conv: conv.clone(),
         })
@@ -76,19 +122,8 @@ impl BandDepthwise {
 
     /// The rows of a chunk, and its panels of channels.
     fn cut(&self, threads: usize) -> (ChunkCut, usize) {
-        let (c, panel_cols) = (&self.conv, 4 * self.isa.lanes());
-        let load = Load {
-            rows: self.out[1],
-            row_pixels: self.out[2],
-            panels: c.in_channels.div_ceil(panel_cols),
-            panel_cols,
-            images: c.batch,
-            macs: 4.0 * c.macs(),
-            weights: 0,
-            input: 1,
-            buffered: false,
-        };
-        let mut cut = cut_chunks(&load, threads);
+        let c = &self.conv;
+        let (mut cut, panel_cols) = cut_channels(c, self.isa, self.out, threads);
         let band = |cut: &ChunkCut| {
             let rows = (cut.rows - 1) * c.stride[1] + c.kernel[1];
             rows * c.input[2] * cut.panels * panel_cols
@@ -114,7 +149,7 @@ impl BandDepthwise {
         let band = unsafe { self.widen_band(args, image, [first, last], [c0, c1]) };
         let mut row = scratch::take_buffer(out_width * n);
         // The tail makes elements of another size from sums of bytes.
-        let waits = c.bytes.is_some() && args.tail.is_some();
+        let waits = args.tail.is_some();
         let mut sums = scratch::take_buffer(if waits { (r1 - r0) * out_width * n } else { 0 });
         let offset = (image * self.out[1] + r0) * out_width * channels + c0;
         // SAFETY: guaranteed by the caller; the buffers hold the band and a row.
@@ -128,7 +163,7 @@ impl BandDepthwise {
                 first,
                 pixel: n,
                 weight: self.weight.bytes().as_ptr().cast::<f32>().add(c0),
-                bias: self.bias.as_ref().map_or(std::ptr::null(), |b| b.as_ptr().add(c0)),
+                bias: std::ptr::null(),
                 y: row.as_mut_ptr(),
                 y_pixel: n,
                 channels: n,
@@ -175,11 +210,10 @@ impl BandDepthwise {
     unsafe fn widen(&self, x: *const u8, at: usize, len: usize, to: *mut f32) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let dst = || std::slice::from_raw_parts_mut(to, len);
-            match self.conv.bytes {
-                None => widen_row(self.isa)(x.cast::<u16>().add(at), len, to),
-                Some(ByteInput::Unsigned) => widen_unsigned(std::slice::from_raw_parts(x.add(at), len), dst()),
-                Some(ByteInput::Signed) => widen_signed(std::slice::from_raw_parts(x.cast::<i8>().add(at), len), dst()),
+            let dst = std::slice::from_raw_parts_mut(to, len);
+            match self.input {
+                ByteInput::Unsigned => widen_unsigned(std::slice::from_raw_parts(x.add(at), len), dst),
+                ByteInput::Signed => widen_signed(std::slice::from_raw_parts(x.cast::<i8>().add(at), len), dst),
             }
         }
     }
@@ -191,13 +225,8 @@ impl BandDepthwise {
     unsafe fn narrow(&self, sums: *const f32, len: usize, y: *mut u8, at: usize) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            match self.conv.bytes {
-                None => narrow_row(self.isa)(sums, len, y.cast::<u16>().add(at)),
-                Some(_) => {
-                    let to = std::slice::from_raw_parts_mut(y.cast::<i32>().add(at), len);
-                    to_integers(std::slice::from_raw_parts(sums, len), to);
-                }
-            }
+            let to = std::slice::from_raw_parts_mut(y.cast::<i32>().add(at), len);
+            to_integers(std::slice::from_raw_parts(sums, len), to);
         }
     }
 
@@ -235,27 +264,24 @@ fn convert(pixels: usize, n: usize, channels: usize, f: impl FnMut(usize, usize,
     (0..pixels).for_each(|p| f(p, p * channels, n));
 }
 
-impl ConvPlan for BandDepthwise {
+impl ConvPlan for ByteDepthwise {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let (c, (cut, panel_cols)) = (&self.conv, self.cut(pool.threads()));
-        if c.extents().is_none_or(|e| e[3] == 0) {
-            return;
-        }
-        let cols = cut.panels * panel_cols;
-        let (row_chunks, col_chunks) = (self.out[1].div_ceil(cut.rows), c.in_channels.div_ceil(cols));
-        let shared = SharedPtr(args as *const ConvArgs as *mut ConvArgs);
-        pool.run(c.batch * row_chunks * col_chunks, |i| {
-            let (col, rest) = (i % col_chunks, i / col_chunks);
-            let (row, image) = (rest % row_chunks, rest / row_chunks);
-            let rows = [row * cut.rows, ((row + 1) * cut.rows).min(self.out[1])];
-            let channels = [col * cols, ((col + 1) * cols).min(c.in_channels)];
-            // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of the output.
-            unsafe { self.run_chunk(&*shared.get(), image, rows, channels) };
-        });
+        let (cut, panel_cols) = self.cut(pool.threads());
+        let most = [cut.rows, cut.panels * panel_cols];
+        run_parts(
+            pool,
+            &self.conv,
+            self.out[1],
+            most,
+            args,
+            |args, image, rows, channels| {
+                // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
+                unsafe { self.run_chunk(args, image, rows, channels) };
+            },
+        );
     }
 
     fn describe(&self) -> String {
-        let operands = if self.conv.bytes.is_some() { "int8" } else { "bf16" };
-        format!("conv {operands} depthwise in bands {} packed", self.isa)
+        format!("conv int8 depthwise in bands {} packed", self.isa)
     }
 }

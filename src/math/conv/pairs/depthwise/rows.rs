@@ -1,0 +1,170 @@
+//! Depthwise convolution of bf16, channels last, in place: row by row.
+
+use super::taps::{RowJob, row_kernel};
+use super::{cut_channels, run_parts};
+use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError, Tile};
+use crate::parallel::Pool;
+use crate::target::Isa;
+use crate::tensor::AlignedBytes;
+use half::bf16;
+use std::sync::Arc;
+
+/// A plan of such a convolution with constant parameters.
+pub(super) struct RowDepthwise {
+    conv: Conv,
+    isa: Isa,
+    out: [usize; 3],
+    /// The weights in the order of the kernels' blocks, tap by tap.
+    weight: Arc<AlignedBytes>,
+    /// The bias in the same order, or zeros.
+    bias: Vec<f32>,
+    kernel: unsafe fn(&RowJob),
+}
+
+impl RowDepthwise {
+    pub(super) fn new(
+        isa: Isa,
+        conv: &Conv,
+        constants: ConvConstants,
+        weight: Constant,
+    ) -> Result<RowDepthwise, PlanError> {
+        let channels = conv.in_channels;
+        let block = 2 * isa.lanes();
+        let bias = match constants.bias.filter(|_| conv.bias) {
+            Some(b) => b.with_bytes(|bytes| in_blocks(channels, block, |c| element(bytes, c))),
+            None => vec![0.0; channels.next_multiple_of(block)],
+        };
+        let kernel = match (conv.kernel[2], conv.stride[2]) {
+            (3, 1) => row_kernel::<3, 1>(isa),
+            (3, _) => row_kernel::<3, 2>(isa),
+            (5, 1) => row_kernel::<5, 1>(isa),
+            (5, _) => row_kernel::<5, 2>(isa),
+            _ => row_kernel::<7, 1>(isa),
+        };
+        Ok(RowDepthwise {
+            isa,
+            out: conv.output_size().ok_or(PlanError::Size)?,
+            weight: pack_weight(conv, block, weight),
+            bias,
+            kernel,
+            conv: conv.clone(),
+        })
+    }
+
+    /// Computes rows `r0..r1` of channels `c0..c1` of an image.
+    ///
+    /// # Safety
+    /// `args` is as for [`ConvPlan::run`]; no other thread writes this part.
+    unsafe fn run_part(&self, args: &ConvArgs, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) {
+        let (c, channels, width) = (&self.conv, self.conv.in_channels, self.out[2]);
+        let row = c.input[2] * channels;
+        let x = args.x.cast::<u16>().wrapping_add(image * c.input[1] * row + c0);
+        let y = args
+            .y
+            .cast::<u16>()
+            .wrapping_add(image * self.out[1] * width * channels + c0);
+        let weight = self.weight.bytes().as_ptr().cast::<f32>();
+        for r in r0..r1 {
+            let (taps, first) = self.visible_taps(r);
+            let job = RowJob {
+                x: x.wrapping_add(first * row),
+                strides: [row, channels],
+                width: c.input[2],
+                before: c.padding[2],
+                taps,
+                weight: weight.wrapping_add(c0),
+                weight_tap: channels.next_multiple_of(2 * self.isa.lanes()),
+                bias: self.bias.as_ptr().wrapping_add(c0),
+                y: y.wrapping_add(r * width * channels),
+                pixels: width,
+                channels: c1 - c0,
+                clamp: c.activation.bounds(),
+            };
+            // SAFETY: guaranteed by the caller; parts begin with whole blocks.
+            unsafe { (self.kernel)(&job) };
+        }
+        let Some(tail) = &args.tail else { return };
+        let offset = (image * self.out[1] + r0) * width * channels + c0;
+        let part = Tile {
+            data: y.wrapping_add(r0 * width * channels).cast(),
+            offset,
+            batch: image,
+            row: r0 * width,
+            col: c0,
+            rows: (r1 - r0) * width,
+            cols: c1 - c0,
+            row_stride: channels,
+            data_stride: channels,
+        };
+        // SAFETY: the part is finished and belongs to this thread.
+        unsafe { tail.run(&part) };
+    }
+
+    /// The rows of the kernel that overlap the input under output row `r`, and the first input row that they read.
+    fn visible_taps(&self, r: usize) -> ([usize; 2], usize) {
+        let (c, begin) = (&self.conv, r * self.conv.stride[1]);
+        let first = c.padding[1].saturating_sub(begin).min(c.kernel[1]);
+        let end = (c.input[1] + c.padding[1]).saturating_sub(begin).min(c.kernel[1]);
+        ([first, end.max(first)], (begin + first).saturating_sub(c.padding[1]))
+    }
+}
+
+/// Element `i` of a bf16 constant.
+fn element(bytes: &[u8], i: usize) -> f32 {
+    bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32()
+}
+
+/// Elements in blocks, the last one with zeros: the second elements of the pairs, then the first ones.
+fn in_blocks(n: usize, block: usize, element: impl Fn(usize) -> f32) -> Vec<f32> {
+    let half = block / 2;
+    let place = |i: usize| i / block * block + 2 * (i % half) + usize::from(i % block < half);
+    let all = (0..n.next_multiple_of(block)).map(place);
+    all.map(|c| if c < n { element(c) } else { 0.0 }).collect()
+}
+
+fn pack_weight(conv: &Conv, block: usize, weight: Constant) -> Arc<AlignedBytes> {
+    let (channels, taps): (_, usize) = (conv.in_channels, conv.kernel.iter().product());
+    weight.get_or_pack(&[14, channels, taps, block], |bytes| {
+        let mut packed = AlignedBytes::zeroed(4 * taps * channels.next_multiple_of(block));
+        let tap = 4 * channels.next_multiple_of(block);
+        for (t, to) in packed.bytes_mut().chunks_exact_mut(tap.max(1)).enumerate() {
+            let values = in_blocks(channels, block, |c| element(bytes, c * taps + t));
+            for (to, v) in to.chunks_exact_mut(4).zip(values) {
+                to.copy_from_slice(&v.to_ne_bytes());
+            }
+        }
+        packed
+    })
+}
+
+impl ConvPlan for RowDepthwise {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let (cut, panel_cols) = cut_channels(&self.conv, self.isa, self.out, pool.threads());
+        run_parts(
+            pool,
+            &self.conv,
+            self.out[1],
+            [cut.rows, cut.panels * panel_cols],
+            args,
+            |args, image, rows, cols| {
+                // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
+                unsafe { self.run_part(args, image, rows, cols) };
+            },
+        );
+    }
+
+    fn describe(&self) -> String {
+        format!("conv bf16 depthwise in rows {} packed", self.isa)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_the_second_elements_of_pairs_first() {
+        assert_eq!(in_blocks(4, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0]);
+        assert_eq!(in_blocks(5, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0, 0.0, 0.0, 4.0, 0.0]);
+    }
+}
