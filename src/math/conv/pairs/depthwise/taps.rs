@@ -100,14 +100,19 @@ unsafe fn convolve_block<S: Bf16, const K: usize, const ST: usize, const R: usiz
             accumulate_row::<S, K, ST, R>((x, pixel, n), (weight, j.weight_tap), tile.there, &mut acc);
         }
         let y = j.y.add(tile.first * pixel + c);
-        for (r, mut sums) in acc.into_iter().enumerate() {
-            if let Some((lo, hi)) = j.clamp {
-                let (lo, hi) = (S::splat(lo), S::splat(hi));
-                sums = sums.map(|s| S::min(hi, S::max(lo, s)));
+        if let Some((lo, hi)) = j.clamp {
+            let (lo, hi) = (S::splat(lo), S::splat(hi));
+            // Loops rather than closures, which would have no vector instructions.
+            for sums in &mut acc {
+                for s in sums {
+                    *s = S::min(hi, S::max(lo, *s));
+                }
             }
+        }
+        for r in 0..R {
             match n == 2 * S::LANES {
-                true => S::store_pairs(y.add(r * pixel), sums),
-                false => S::store_pairs_first(y.add(r * pixel), n, sums),
+                true => S::store_pairs(y.add(r * pixel), acc[r]),
+                false => S::store_pairs_first(y.add(r * pixel), n, acc[r]),
             }
         }
     }
@@ -126,9 +131,9 @@ unsafe fn accumulate_row<S: Bf16, const K: usize, const ST: usize, const R: usiz
     unsafe {
         let zero = S::splat(0.0);
         let mut w = [[zero; 2]; K];
-        for (k, w) in w.iter_mut().enumerate() {
+        for k in 0..K {
             let weight = weight.add(k * tap);
-            *w = [S::load(weight), S::load(weight.add(S::LANES))];
+            w[k] = [S::load(weight), S::load(weight.add(S::LANES))];
         }
         // Unrolled by a macro: the compiler does not unroll loops this long, and then cannot keep the sums in registers.
         macro_rules! pixels {
