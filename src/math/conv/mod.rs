@@ -63,17 +63,7 @@ pub(super) fn plan(
     check_constant_len(conv, constants.weight, extents[1])?;
     check_constant_len(conv, constants.bias, extents[2])?;
     if let Some(input) = conv.bytes {
-        // See the descriptor: others do not exist.
-        if constants.weight.is_none() || conv.bias || conv.dtype != DType::I32 {
-            return Err(PlanError::Dtype(conv.dtype));
-        }
-        return match pairs::depthwise::applicable_weight(conv, &constants) {
-            _ if pairs::is_applicable(&pairs.for_bytes(input), conv) => {
-                pairs::plan(pairs.for_bytes(input), conv, constants, || Err(PlanError::Size))
-            }
-            Some(w) => pairs::depthwise::plan(isa, conv, constants, w),
-            None => Ok(Box::new(adapt::Adapted::new(isa, true, conv, constants, extents)?)),
-        };
+        return plan_bytes(pairs.for_bytes(input), conv, constants, extents);
     }
     let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.are_faster_than_f32();
     let adapt = || -> Result<Box<dyn ConvPlan>, PlanError> {
@@ -96,6 +86,28 @@ pub(super) fn plan(
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }
         d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// Plans a convolution of bytes, whose extents are given.
+fn plan_bytes(
+    pairs: PairKernels,
+    conv: &Conv,
+    constants: ConvConstants,
+    extents: [usize; 4],
+) -> Result<Box<dyn ConvPlan>, PlanError> {
+    // See the descriptor: others do not exist.
+    if constants.weight.is_none() || conv.bias || conv.dtype != DType::I32 {
+        return Err(PlanError::Dtype(conv.dtype));
+    }
+    if pairs::is_applicable(&pairs, conv) {
+        return pairs::plan(pairs, conv, constants, || Err(PlanError::Dtype(conv.dtype)));
+    }
+    match pairs::depthwise::applicable_weight(conv, &constants) {
+        Some(w) => pairs::depthwise::plan(pairs.isa, conv, constants, w),
+        None => Ok(Box::new(adapt::Adapted::new(
+            pairs.isa, true, conv, constants, extents,
+        )?)),
     }
 }
 

@@ -83,11 +83,19 @@ impl RowDepthwise {
             // SAFETY: guaranteed by the caller; parts begin with whole blocks.
             unsafe { (self.kernel)(&job) };
         }
-        let Some(tail) = &args.tail else { return };
-        let offset = (image * self.out[1] + r0) * width * channels + c0;
-        let part = Tile {
-            data: y.wrapping_add(r0 * width * channels).cast(),
-            offset,
+        if let Some(tail) = &args.tail {
+            let data = y.wrapping_add(r0 * width * channels).cast();
+            // SAFETY: the part is finished and belongs to this thread.
+            unsafe { tail.run(&self.finished_part(data, image, [r0, r1], [c0, c1])) };
+        }
+    }
+
+    /// Rows `r0..r1` of channels `c0..c1` of an image of the result, whose first element is at `data`.
+    fn finished_part(&self, data: *mut u8, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) -> Tile {
+        let (channels, width) = (self.conv.in_channels, self.out[2]);
+        Tile {
+            data,
+            offset: (image * self.out[1] + r0) * width * channels + c0,
             batch: image,
             row: r0 * width,
             col: c0,
@@ -95,9 +103,7 @@ impl RowDepthwise {
             cols: c1 - c0,
             row_stride: channels,
             data_stride: channels,
-        };
-        // SAFETY: the part is finished and belongs to this thread.
-        unsafe { tail.run(&part) };
+        }
     }
 
     /// The rows of the kernel that overlap the input under output row `r`, and the first input row that they read.
