@@ -1,4 +1,6 @@
-//! An allocator that counts.
+//! An allocator that counts, and keeps small blocks for the threads that free them.
+
+mod blocks;
 
 use crate::budget;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -58,6 +60,28 @@ impl CountingAllocator {
         }
     }
 
+    /// [`GlobalAlloc::realloc`] of a small block. Most vectors begin as one, and many grow within it.
+    ///
+    /// # Safety
+    /// As for [`GlobalAlloc::realloc`].
+    unsafe fn move_block(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller guarantees that the size, rounded up to the alignment, is valid.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if blocks::whole_block(new).size() == blocks::whole_block(layout).size() {
+            Self::count(size as isize - layout.size() as isize);
+            return ptr;
+        }
+        // SAFETY: both blocks have at least the smaller size, and they are different memory.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                ptr.copy_to_nonoverlapping(moved, layout.size().min(size));
+                self.dealloc(ptr, layout);
+            }
+            moved
+        }
+    }
+
     fn checked(ptr: *mut u8, bytes: usize) -> *mut u8 {
         if ptr.is_null() {
             Self::end_program(bytes);
@@ -71,25 +95,42 @@ impl CountingAllocator {
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count(layout.size() as isize);
-        // SAFETY: the caller's guarantees are those that the system's allocator demands.
-        Self::checked(unsafe { System.alloc(layout) }, layout.size())
+        if let Some(block) = blocks::take(layout) {
+            return block;
+        }
+        // SAFETY: the caller's guarantees are those that the system's allocator demands; a block is at least as large.
+        Self::checked(unsafe { System.alloc(blocks::whole_block(layout)) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::count(layout.size() as isize);
         // SAFETY: as for `alloc`.
-        Self::checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        Self::checked(
+            unsafe { System.alloc_zeroed(blocks::whole_block(layout)) },
+            layout.size(),
+        )
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         Self::count(-(layout.size() as isize));
-        // SAFETY: as for `alloc`.
-        unsafe { System.dealloc(ptr, layout) }
+        // SAFETY: the caller allocated it here with this layout and does not use it again. The system's allocator gave it as a block.
+        unsafe {
+            if !blocks::keep(ptr, layout) {
+                System.dealloc(ptr, blocks::whole_block(layout));
+            }
+        }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if blocks::is_block(layout) {
+            // SAFETY: the caller's guarantees are the same.
+            return unsafe { self.move_block(ptr, layout, size) };
+        }
         Self::count(size as isize - layout.size() as isize);
+        // SAFETY: the caller guarantees that the size, rounded up to the alignment, is valid.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: as for `alloc`.
-        Self::checked(unsafe { System.realloc(ptr, layout, size) }, size)
+        let moved = unsafe { System.realloc(ptr, layout, blocks::whole_block(new).size()) };
+        Self::checked(moved, size)
     }
 }
