@@ -176,20 +176,29 @@ fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let dim = wrap_dim(c.int("dim")?, shape.len())?;
     let tensors: Vec<Tensor> = c.leaves("tensors")?.iter().map(|t| t.to(ty.dtype)).collect();
     let inner: usize = shape[dim + 1..].iter().product::<usize>() * ty.dtype.size();
-    let outer: usize = shape[..dim].iter().product();
+    let row = shape[dim] * inner;
     let dst = out.bytes_mut();
     let mut offset = 0;
-    for o in 0..outer {
-        for t in &tensors {
-            let run = t.shape().get(dim).map_or(0, |n| n * inner);
-            if t.rank() != shape.len() || run == 0 {
-                continue;
-            }
-            dst[offset..offset + run].copy_from_slice(&t.bytes()[o * run..(o + 1) * run]);
+    for t in &tensors {
+        let run = t.shape().get(dim).map_or(0, |n| n * inner);
+        if t.rank() == shape.len() && t.numel() > 0 {
+            copy_runs(&mut dst[offset..], row, t.bytes(), run);
             offset += run;
         }
     }
     Ok(Val::Leaf(out))
+}
+
+/// Copies the runs of `from`, each to the beginning of a row.
+fn copy_runs(to: &mut [u8], row: usize, from: &[u8], run: usize) {
+    match run {
+        // The halves of bytes of a large weight are joined one by one, which must not take a call for each.
+        1 => to.iter_mut().step_by(row).zip(from).for_each(|(to, from)| *to = *from),
+        _ => {
+            let rows = to.chunks_mut(row).zip(from.chunks_exact(run));
+            rows.for_each(|(to, from)| to[..run].copy_from_slice(from));
+        }
+    }
 }
 
 fn tensor_args(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
