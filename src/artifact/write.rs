@@ -194,11 +194,12 @@ impl PartSource {
         })
     }
 
-    /// An upper bound of the bytes that weights and constants need in a file.
-    pub(crate) fn data_bytes(&self) -> usize {
-        let tensors = self.program.tensors().into_iter().enumerate();
-        let read = tensors.filter(|(i, _)| !self.unread.contains(i));
-        let packed = self.packs.iter().map(|p| p.bytes.bytes().len());
+    /// An upper bound of the bytes that an executable's weights and constants need in a file.
+    pub(crate) fn data_bytes(executable: &Executable) -> usize {
+        let unread = unread_tensors(executable);
+        let tensors = executable.program().tensors().into_iter().enumerate();
+        let read = tensors.filter(|(i, _)| !unread.contains(i));
+        let packed = executable.packed_constants().iter().map(|p| p.bytes.bytes().len());
         read.map(|(_, t)| t.byte_count()).chain(packed).sum()
     }
 

@@ -12,8 +12,10 @@
 //! for every number of threads.
 
 mod cancel;
+mod priority;
 
 pub use cancel::CancelToken;
+pub use priority::yield_to_others;
 
 use crate::target::{thread_target, with_target};
 use std::any::Any;

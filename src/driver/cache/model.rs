@@ -24,9 +24,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A process stores the code for the first inputs that a model is called with. It stores code for other inputs only
-/// if an entry is at most this large: a process that calls a large model with a hundred sizes must not write its
-/// weights a hundred times.
+/// A process stores the code for the first inputs that a model is called with, and for the second: a language model has code for its
+/// prompt and for single tokens. It stores code for other inputs only if an entry is at most [`SMALL`]: a process that calls a large
+/// model with a hundred sizes must not write its weights a hundred times.
+const LARGE_ENTRIES: usize = 2;
 const SMALL: usize = 32 << 20;
 
 /// A model whose code may be in the cache.
@@ -189,18 +190,18 @@ impl CachedModel {
         else {
             return;
         };
-        let Ok(part) = PartSource::of_executable(executable) else {
-            return;
-        };
-        let bytes = part.data_bytes();
+        let bytes = PartSource::data_bytes(executable);
         {
             let mut opened = self.lock_opened();
-            let is_first = opened.values().all(Option::is_some);
+            let is_early = opened.values().filter(|e| e.is_none()).count() < LARGE_ENTRIES;
             let known = opened.insert(path.clone(), None).is_some();
-            if known || bytes as u64 > self.cache.limit || !(is_first || bytes <= SMALL) {
+            if known || bytes as u64 > self.cache.limit || !(is_early || bytes <= SMALL) {
                 return;
             }
         }
+        let Ok(part) = PartSource::of_executable(executable) else {
+            return;
+        };
         session.pending.push(PendingEntry {
             cache: self.cache.clone(),
             path,

@@ -6,6 +6,7 @@ use crate::artifact::{
 };
 use crate::driver::save::{describe_part, manifest, signature_text, to_json};
 use crate::graph::GraphModule;
+use crate::parallel::yield_to_others;
 use crate::target::Target;
 use crate::types::Type;
 use std::io;
@@ -82,12 +83,15 @@ impl PendingEntry {
 /// The threads that write entries, and the process that started them: threads do not survive a fork.
 static WRITERS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
 
-/// Writes entries on a background thread. Entries that cannot be written are dropped.
+/// Writes entries on a background thread, while the processors have nothing else to do. Entries that cannot be written are dropped.
 pub fn write_in_background(entries: Vec<PendingEntry>) {
     if entries.is_empty() {
         return;
     }
-    let write = move || entries.into_iter().for_each(|e| drop(e.write()));
+    let write = move || {
+        yield_to_others();
+        entries.into_iter().for_each(|e| drop(e.write()));
+    };
     if let Ok(handle) = std::thread::Builder::new().name("fxc-cache".into()).spawn(write) {
         let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
         writers.retain(|(_, w)| !w.is_finished());
