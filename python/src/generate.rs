@@ -35,7 +35,13 @@ impl PyGeneration {
         self.stats(py).prompt_tokens
     }
 
-    /// The seconds of the calls with the prompt, including compilation for its length.
+    /// The seconds that compilation took: for the length of the prompt, and for single tokens.
+    #[getter]
+    fn compile_seconds(&self, py: Python<'_>) -> f64 {
+        self.stats(py).compile.as_secs_f64()
+    }
+
+    /// The seconds of the calls with the prompt, without compilation.
     #[getter]
     fn prefill_seconds(&self, py: Python<'_>) -> f64 {
         self.stats(py).prefill.as_secs_f64()
@@ -47,7 +53,7 @@ impl PyGeneration {
         self.stats(py).decoded_tokens
     }
 
-    /// The seconds of the calls with one token.
+    /// The seconds of the calls with one token, without compilation.
     #[getter]
     fn decode_seconds(&self, py: Python<'_>) -> f64 {
         self.stats(py).decode.as_secs_f64()

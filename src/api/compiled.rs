@@ -44,8 +44,19 @@ impl CompiledInner {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a function with a worker and collects its warnings.
+    /// Calls the model with a worker. Afterwards new code is stored in the cache.
     pub(super) fn run_worker<R>(
+        &self,
+        worker: &mut ModelWorker,
+        work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let result = self.with_limits(worker, work)?;
+        worker.write_cache();
+        Ok(result)
+    }
+
+    /// Runs a function with a worker and collects its warnings.
+    pub(super) fn with_limits<R>(
         &self,
         worker: &mut ModelWorker,
         work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>,
@@ -60,7 +71,6 @@ impl CompiledInner {
                 .into_iter()
                 .for_each(|(path, value)| worker.function.set_state(&path, value));
         })??;
-        worker.write_cache();
         if worker.has_findings() {
             self.lock_warnings().extend(worker.take_findings());
         }

@@ -50,6 +50,12 @@ impl Session {
         self.with_worker(|w| w.run_into(&inputs, outputs))
     }
 
+    /// Generates the code for a call with these inputs, unless there is some.
+    pub(super) fn prepare_with(&mut self, inputs: &[Input<'_>]) -> Result<(), Error> {
+        let worker = self.worker.get_or_insert_with(|| self.shared.take_worker());
+        self.shared.with_limits(worker, |w| w.prepare_call(inputs))
+    }
+
     fn with_worker<R>(&mut self, work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>) -> Result<R, Error> {
         let worker = self.worker.get_or_insert_with(|| self.shared.take_worker());
         self.shared.run_worker(worker, work)

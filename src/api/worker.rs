@@ -101,6 +101,18 @@ impl ModelWorker {
         bound.ok_or_else(|| self.take_error())
     }
 
+    /// Generates the code for a call with these inputs, unless there is some.
+    pub(super) fn prepare_call(&mut self, inputs: &[Input<'_>]) -> Result<(), Error> {
+        let copies = copy_strided(inputs);
+        let tensors = dense_tensors(inputs, &copies, &self.names);
+        if tensors.is_some_and(|tensors| self.function.has_direct(&tensors)) {
+            return Ok(());
+        }
+        let bound = self.bind_inputs(inputs)?;
+        let done = self.function.prepare(&mut self.session, &bound);
+        done.map_err(|driver::Reported| self.take_error())
+    }
+
     /// Calls the model. Its buffers keep their new values.
     pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
         let copies = copy_strided(inputs);

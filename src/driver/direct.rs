@@ -71,6 +71,12 @@ impl Function {
         })
     }
 
+    /// Whether [`Function::call_direct`] has code for these inputs.
+    pub fn has_direct<I: RunInput>(&self, inputs: &[I]) -> bool {
+        let fits = |v: &Version| v.direct.as_ref().is_some_and(|d| d.fit(inputs));
+        self.versions.iter().any(fits)
+    }
+
     /// [`Function::call_direct`], with the result's tensors in the caller's memory. Also returns `None` if the call
     /// changes an input: its new value is a result for which the caller has no memory.
     pub fn call_direct_into<I: RunInput + Copy>(

@@ -90,11 +90,14 @@ impl GenerateOptions {
 pub struct GenerateStats {
     /// The number of tokens of the prompt.
     pub prompt_tokens: usize,
-    /// The time of the calls with the prompt, including compilation for its length.
+    /// The time that it took to generate code for the length of the prompt, for single tokens, and for each further size if the model
+    /// has caches that grow.
+    pub compile: Duration,
+    /// The time of the calls with the prompt, without compilation.
     pub prefill: Duration,
     /// The number of generated tokens whose calls are in `decode`: all but the first, which the prompt's call gives.
     pub decoded_tokens: usize,
-    /// The time of the calls with one token.
+    /// The time of the calls with one token, without compilation.
     pub decode: Duration,
 }
 
@@ -229,14 +232,15 @@ impl Progress {
                 _ => Ok(None),
             };
         }
-        let start = Instant::now();
         let is_prompt = self.produced == 0;
         let tokens = std::mem::take(&mut self.next);
+        let (start, compiled) = (Instant::now(), self.stats.compile);
         let scores = self.feed(session, &tokens)?;
+        let calls = start.elapsed().saturating_sub(self.stats.compile - compiled);
         match is_prompt {
-            true => self.stats.prefill += start.elapsed(),
+            true => self.stats.prefill += calls,
             false => {
-                self.stats.decode += start.elapsed();
+                self.stats.decode += calls;
                 self.stats.decoded_tokens += 1;
             }
         }
@@ -297,6 +301,9 @@ impl Progress {
         let inputs = self.signature.inputs(tokens, self.past, &self.caches);
         // The inputs share the caches only for the call.
         self.caches.clear();
+        let start = Instant::now();
+        session.prepare_with(&inputs)?;
+        self.stats.compile += start.elapsed();
         let outputs = session.run_with(&inputs)?;
         drop(inputs);
         let tensors = outputs.tensors();

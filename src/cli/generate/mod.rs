@@ -168,6 +168,7 @@ fn stop_with(app: &mut App, e: &api::Error) -> Stop {
 
 /// Shows the speed on standard error.
 fn report_speed(app: &App, stats: &GenerateStats, bytes: Option<usize>, threads: usize) {
+    app.show_progress(&format!("compilation: {:.1} ms", stats.compile.as_secs_f64() * 1e3));
     app.show_progress(&format!("prompt: {}", speed(stats.prompt_tokens, stats.prefill)));
     if stats.decoded_tokens == 0 {
         return;
