@@ -7,7 +7,7 @@
 use super::CodegenOptions;
 use super::row_plan::ROWS;
 use crate::code::KernelFunction;
-use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key};
+use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key_with};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -40,22 +40,20 @@ impl Cache {
     }
 }
 
-/// The cache key of a kernel's function.
-pub(super) fn function_key(k: &Kernel, options: CodegenOptions) -> FunctionKey {
-    (structural_key(k), options)
+/// The cache key of a kernel's function, with another extent of one loop variable.
+pub(super) fn function_key(k: &Kernel, extent: Option<(Var, usize)>, options: CodegenOptions) -> FunctionKey {
+    (structural_key_with(k, extent), options)
 }
 
 /// The number of iterations from which the extent no longer affects the code.
 const MANY: usize = 1 << 20;
 
-/// Replaces the extent of the outermost parallel loop with a representative of all extents that give the same code. The
+/// The outermost parallel loop's variable and an extent that represents all those which give the same code, if it is another. The
 /// code gets its range from the caller. Only these decisions depend on the extent: the vector width
 /// ([`wide`](super::wide)), running rows in lockstep ([`rows`](super::rows)), and which lengths count as long
 /// (`analysis`).
-pub(super) fn generalize_extent(k: &Kernel) -> Cow<'_, Kernel> {
-    let Some(l) = k.parallel_loop() else {
-        return Cow::Borrowed(k);
-    };
+pub(super) fn general_extent(k: &Kernel) -> Option<(Var, usize)> {
+    let l = k.parallel_loop()?;
     let outer = l.vars[0];
     let class = match k.extent(outer) {
         n if l.vector && n >= 512 => MANY,
@@ -64,11 +62,16 @@ pub(super) fn generalize_extent(k: &Kernel) -> Cow<'_, Kernel> {
         n if !l.vector && n > 0 => 1,
         n => n,
     };
-    if class == k.extent(outer) || has_guard_on(&k.body, outer) {
+    (class != k.extent(outer) && !has_guard_on(&k.body, outer)).then_some((outer, class))
+}
+
+/// The kernel with this extent of a loop variable.
+pub(super) fn with_extent(k: &Kernel, extent: Option<(Var, usize)>) -> Cow<'_, Kernel> {
+    let Some((var, extent)) = extent else {
         return Cow::Borrowed(k);
-    }
+    };
     let mut k = k.clone();
-    k.extents[outer.0 as usize] = class;
+    k.extents[var.0 as usize] = extent;
     Cow::Owned(k)
 }
 

@@ -38,14 +38,15 @@ impl CompileKernels for Jit {
         let mut known: HashMap<cache::FunctionKey, usize> = HashMap::new();
         let (mut functions, mut which) = (vec![], vec![]);
         for k in kernels {
-            let k = cache::generalize_extent(k);
-            let key = cache::function_key(&k, self.options);
+            let extent = cache::general_extent(k);
+            let key = cache::function_key(k, extent, self.options);
             let slot = match known.get(&key) {
                 Some(&slot) => slot,
                 None => {
                     functions.push(match self.cache.get(&key) {
                         Some(f) => FunctionSource::Known(f),
                         None => {
+                            let k = cache::with_extent(k, extent);
                             let function = unit.define(&k, self.options).map_err(|e| code_error(&k.name, e))?;
                             FunctionSource::New(key.clone(), Box::new(function))
                         }

@@ -10,6 +10,11 @@ pub const LARGE: usize = 24 << 20;
 /// The structure of a kernel as words. Kernels with equal keys differ at most in names and in the shapes of their
 /// parameter buffers, provided that the same ones are streamed.
 pub fn structural_key(k: &Kernel) -> Vec<u64> {
+    structural_key_with(k, None)
+}
+
+/// [`structural_key`] of the kernel with another extent of one loop variable.
+pub fn structural_key_with(k: &Kernel, changed: Option<(Var, usize)>) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
         let size = match b.role {
@@ -19,7 +24,11 @@ pub fn structural_key(k: &Kernel) -> Vec<u64> {
         w.extend([b.dtype as u64, b.role as u64, size]);
     }
     w.push(k.extents.len() as u64);
+    let first = w.len();
     w.extend(k.extents.iter().map(|&e| e as u64));
+    if let Some((var, extent)) = changed {
+        w[first + var.0 as usize] = extent as u64;
+    }
     w.push(k.shares.len() as u64);
     w.extend(k.shares.iter().map(|v| v.0 as u64));
     w.push(k.flushing.len() as u64);

@@ -38,7 +38,7 @@ pub use affine::{Affine, Cond, Index};
 pub use build::KernelBuilder;
 pub use hoist::hoist_invariants;
 pub use interp::interpret;
-pub use key::{LARGE, structural_key};
+pub use key::{LARGE, structural_key, structural_key_with};
 pub use status::{Fault, Status};
 pub use text::IrTextError;
 pub use verify::{VerifyError, verify};

@@ -124,8 +124,10 @@ pub(super) fn plan_actions(
         if let Ok(mut place) = planned[i].lock() {
             *place = Some(done);
         }
-        // Runs read only the packed copy.
-        contract_constants(program, step).for_each(Tensor::release_pages);
+        // Runs read only the packed copy. If it existed before, planning has read nothing.
+        if planner.packer.has_packed() {
+            contract_constants(program, step).for_each(Tensor::release_pages);
+        }
     });
     let all = planned.into_iter().map(|m| m.into_inner().ok().flatten());
     let actions = all.map(|a| a.expect("every step was planned"));

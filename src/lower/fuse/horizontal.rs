@@ -10,7 +10,7 @@ use super::cost::{self, Cost, LAUNCH};
 use super::join::MAX_MEMBERS;
 use super::{Fuser, UnitId};
 use crate::lower::ir::{Def, ValueId};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 
 /// The number of earlier clusters over the same space that a cluster is compared with. It keeps the pass linear.
@@ -108,7 +108,7 @@ impl fmt::Display for MergeRefusal {
 impl Fuser<'_> {
     /// Merges independent clusters where this pays off.
     pub(in crate::lower) fn merge_horizontally(&mut self, users: &[Users]) {
-        let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
+        let mut recent: FxHashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = FxHashMap::default();
         for u in self.topological_order() {
             let Some(c) = self.cluster(u).filter(|c| self.check_mergeable(c).is_ok()) else {
                 continue;

@@ -27,7 +27,7 @@ use self::join::Refusal;
 use self::units::Units;
 use crate::lower::ir::{Def, Tir, ValueId};
 use cranelift_entity::entity_impl;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The id of a unit: a future kernel, a contraction, a special kernel or a library call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ pub struct Fusion {
     /// Whether each value is recomputed wherever it is used.
     pub inlined: Vec<bool>,
     /// Contractions that apply an activation: maps to the activated value, whose buffer receives the result.
-    pub activated: HashMap<ValueId, ValueId>,
+    pub activated: FxHashMap<ValueId, ValueId>,
     /// The unit that computes each value, if any.
     pub unit_of: Vec<Option<UnitId>>,
     /// Values that did not join the cluster of an operand: the value, a value of the cluster, and why.
@@ -78,7 +78,7 @@ pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) merged: Vec<(ValueId, ValueId, MergeReason)>,
     pub(in crate::lower) unmerged: Vec<(ValueId, ValueId, MergeRefusal)>,
     inlined: Vec<bool>,
-    activated: HashMap<ValueId, ValueId>,
+    activated: FxHashMap<ValueId, ValueId>,
     /// The last call with side effects.
     last_effect: Option<UnitId>,
 }
@@ -129,7 +129,7 @@ impl<'a> Fuser<'a> {
             merged: vec![],
             unmerged: vec![],
             inlined: vec![false; n],
-            activated: HashMap::new(),
+            activated: FxHashMap::default(),
             last_effect: None,
         }
     }

@@ -28,19 +28,14 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     // The placed buffers that are live at each step.
     let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
     let mut total = 0usize;
+    let mut others: Vec<usize> = vec![];
     for i in order {
         let LiveRange { size, first, last } = lives[i];
+        find_overlapping(&lives[i], lives, &placed, &alive, &mut others);
         let size = size.next_multiple_of(ALIGN);
         let mut offset = 0usize;
-        let mut others: Vec<usize> = match last - first < placed.len() {
-            true => alive[first..=last].iter().flatten().copied().collect(),
-            // Live for many steps: look through all.
-            false => placed.clone(),
-        };
-        others.retain(|&p| lives[p].first <= last && first <= lives[p].last);
         others.sort_unstable_by_key(|&p| (offsets[p], p));
-        others.dedup();
-        for p in others {
+        for &p in &others {
             if offsets[p] >= offset.saturating_add(size) {
                 break;
             }
@@ -52,6 +47,28 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
         alive[first..=last].iter_mut().for_each(|a| a.push(i));
     }
     (offsets, total)
+}
+
+/// Finds the placed buffers whose live ranges overlap `range`, each once. `alive` has those of each step.
+fn find_overlapping(
+    range: &LiveRange,
+    lives: &[LiveRange],
+    placed: &[usize],
+    alive: &[Vec<usize>],
+    found: &mut Vec<usize>,
+) {
+    let LiveRange { first, last, .. } = *range;
+    found.clear();
+    if last - first < placed.len() {
+        // Those that are live at the first step, and those that begin later.
+        found.extend(&alive[first]);
+        let later = |s: usize| alive[s].iter().filter(move |&&p| lives[p].first == s);
+        found.extend((first + 1..=last).flat_map(later));
+    } else {
+        // Live for many steps: look through all.
+        let overlaps = |p: &&usize| lives[**p].first <= last && first <= lives[**p].last;
+        found.extend(placed.iter().filter(overlaps));
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use crate::lower::ir::{Def, ValueId};
 use crate::op::{Combine, SoftmaxPart};
 use crate::scalar::{Binary, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use crate::tensor::Scalar;
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// The size limit of local rows. Values of larger rows are recomputed instead.
 const MAX_LOCAL_BYTES: usize = 256 << 10;
@@ -198,7 +199,7 @@ impl Scheduler<'_> {
             .collect();
         for v in ready {
             if !self.is_reduce(v) {
-                let value = self.emit_pointwise(k, vars, v, &HashMap::new());
+                let value = self.emit_pointwise(k, vars, v, &FxHashMap::default());
                 self.reduced_values.insert(v, value);
             }
             if self.is_stored(v) {
@@ -240,7 +241,7 @@ impl Scheduler<'_> {
         k: &mut KernelBuilder,
         vars: &Vars,
         v: ValueId,
-        known: &HashMap<ValueId, Value>,
+        known: &FxHashMap<ValueId, Value>,
     ) -> Value {
         let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
             unreachable!("reductions come from loops")
@@ -268,7 +269,7 @@ impl Scheduler<'_> {
         k: &mut KernelBuilder,
         vars: &Vars,
         s: &OperandSource,
-        known: &HashMap<ValueId, Value>,
+        known: &FxHashMap<ValueId, Value>,
     ) -> Value {
         match s {
             OperandSource::Number(x) => k.constant(*x),

@@ -27,7 +27,8 @@ pub use crate::lower::ir::{Scheduled, Stored};
 use crate::op::SoftmaxPart;
 use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The source of an operand of a member.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,18 +58,18 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) sources: BTreeMap<ValueId, Vec<OperandSource>>,
     /// For each full member, the loop over the row that computes it; for each reduced member, the number of loops
     /// before it.
-    pub(in crate::lower) stage: HashMap<ValueId, usize>,
+    pub(in crate::lower) stage: FxHashMap<ValueId, usize>,
     pub(in crate::lower) kept: Vec<LoopDim>,
     pub(in crate::lower) row: Vec<LoopDim>,
     pub(in crate::lower) columns: bool,
-    pub(in crate::lower) bufs: HashMap<ValueId, Buf>,
+    pub(in crate::lower) bufs: FxHashMap<ValueId, Buf>,
     pub(in crate::lower) buffers: Vec<Stored>,
     /// Values that get a buffer because one kernel of a split cluster passes them to another.
-    pub(in crate::lower) handed: HashSet<ValueId>,
+    pub(in crate::lower) handed: FxHashSet<ValueId>,
     /// Scratch rows.
-    pub(in crate::lower) locals: HashMap<ValueId, Buf>,
+    pub(in crate::lower) locals: FxHashMap<ValueId, Buf>,
     /// Values of reduced members in the scope of the current parallel iteration.
-    pub(in crate::lower) reduced_values: HashMap<ValueId, Value>,
+    pub(in crate::lower) reduced_values: FxHashMap<ValueId, Value>,
 }
 
 /// Returns the kernel of a cluster, or the kernels that it is split into, in order. With `flushes`, its conversions to bf16
@@ -85,15 +86,15 @@ pub fn schedule(
         fusion,
         cluster,
         sources: BTreeMap::new(),
-        stage: HashMap::new(),
+        stage: FxHashMap::default(),
         kept: vec![],
         row: vec![],
         columns: false,
-        bufs: HashMap::new(),
+        bufs: FxHashMap::default(),
         buffers: vec![],
-        handed: HashSet::new(),
-        locals: HashMap::new(),
-        reduced_values: HashMap::new(),
+        handed: FxHashSet::default(),
+        locals: FxHashMap::default(),
+        reduced_values: FxHashMap::default(),
     };
     s.find_sources();
     s.find_stages();

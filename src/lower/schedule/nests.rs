@@ -6,7 +6,7 @@ use super::vars::Vars;
 use super::{LoopDim, Scheduler};
 use crate::kernel::{KernelBuilder, ReduceOp, Value, Var};
 use crate::lower::ir::{Def, ValueId};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 impl Scheduler<'_> {
     pub(super) fn stage_loop(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
@@ -125,8 +125,8 @@ impl Scheduler<'_> {
         stage: usize,
         roots: &[ValueId],
         stores: &[ValueId],
-    ) -> HashMap<ValueId, Value> {
-        let mut known: HashMap<ValueId, Value> = HashMap::new();
+    ) -> FxHashMap<ValueId, Value> {
+        let mut known: FxHashMap<ValueId, Value> = FxHashMap::default();
         for v in self.needed_members(roots, stage) {
             let earlier = self.stage[&v] < stage;
             let value = if earlier && self.is_stored(v) {

@@ -21,7 +21,8 @@ use crate::lower::fuse::cluster::Level;
 use crate::lower::fuse::cost;
 use crate::lower::ir::{Def, ValueId};
 use crate::types::DType;
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// Fewer iterations than this do not keep several threads busy.
 const WAYS: usize = 8;
@@ -142,7 +143,7 @@ impl Scheduler<'_> {
 
     /// Starts a kernel with these values as its parameters.
     fn begin(&mut self, k: &mut KernelBuilder, inputs: &BTreeSet<ValueId>, outputs: &[ValueId]) {
-        (self.bufs, self.buffers) = (HashMap::new(), vec![]);
+        (self.bufs, self.buffers) = (FxHashMap::default(), vec![]);
         self.reduced_values.clear();
         let all = inputs.iter().map(|&v| (v, BufferRole::In));
         for (v, role) in all

@@ -4,6 +4,7 @@ use crate::math::convert::widen_bytes;
 use crate::tensor::{AlignedBytes, BytesId, Life, Quantized, Tensor};
 use crate::types::DType;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// A constant operand.
@@ -207,6 +208,7 @@ pub struct Pack {
 pub struct Packer<'a> {
     packs: &'a Packs,
     taken: Mutex<Vec<Pack>>,
+    has_packed: AtomicBool,
 }
 
 impl<'a> Packer<'a> {
@@ -215,7 +217,13 @@ impl<'a> Packer<'a> {
         Packer {
             packs,
             taken: Mutex::default(),
+            has_packed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether constants were packed, rather than only forms found that exist.
+    pub fn has_packed(&self) -> bool {
+        self.has_packed.load(Ordering::Relaxed)
     }
 
     /// The form `key` of the whole tensor, if it exists.
@@ -233,6 +241,10 @@ impl<'a> Packer<'a> {
         key: Vec<usize>,
         make: impl FnOnce() -> AlignedBytes,
     ) -> Arc<AlignedBytes> {
+        let make = || {
+            self.has_packed.store(true, Ordering::Relaxed);
+            make()
+        };
         let bytes = self.packs.get_or_make(tensor, at, key.clone(), make);
         self.record(tensor, at, key, &bytes);
         bytes
