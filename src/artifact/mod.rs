@@ -60,6 +60,23 @@ pub(crate) fn key_bytes(types: &[crate::types::Type]) -> Option<Vec<u8>> {
     encode::to_bytes(types).ok()
 }
 
+#[cfg(feature = "compiler")]
+/// Whether two programs do the same: they differ at most in names.
+pub(crate) fn same_code(a: &crate::program::Program, b: &crate::program::Program) -> bool {
+    let bytes = |p: &crate::program::Program| encode::to_bytes(&p.without_names()).ok();
+    let (tensors, others) = (a.tensors(), b.tensors());
+    let mut pairs = tensors.iter().zip(&others);
+    tensors.len() == others.len()
+        && pairs.all(|(x, y)| same_tensor(x, y))
+        && bytes(a).is_some_and(|x| bytes(b) == Some(x))
+}
+
+#[cfg(feature = "compiler")]
+/// Whether two tensors are equal bit for bit. Weights are in one memory.
+fn same_tensor(a: &crate::tensor::Tensor, b: &crate::tensor::Tensor) -> bool {
+    a.ty() == b.ty() && (a.life().bytes_id() == b.life().bytes_id() || a.bytes() == b.bytes())
+}
+
 /// Opens a compiled model and reads its manifest.
 pub(crate) fn open_compiled(path: &Path) -> Result<(Container, Manifest), Diagnostic> {
     let container = Container::open(path)?;

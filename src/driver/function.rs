@@ -2,7 +2,7 @@
 
 use super::call_result::{CallResult, returns_tuple, split_results};
 use super::code_source::CodeSource;
-use super::compile::{Request, compile};
+use super::compile::Request;
 use super::direct::DirectInputs;
 use super::inputs::bind::BoundInputs;
 use super::inputs::state;
@@ -10,6 +10,7 @@ use super::load::LoadedModel;
 use super::ready::{BufferState, Ready};
 use super::session::{Reported, Session, Staged};
 use super::stage::Stage;
+use super::symbolic::{SymbolicModule, compile_module};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Attribute, GraphModule, Mutation};
 use crate::interp::Interpreter;
@@ -17,7 +18,7 @@ use crate::runtime::Executable;
 use crate::source::Sources;
 use crate::target::{Target, with_target};
 use crate::tensor::Tensor;
-use crate::types::{TensorType, Type};
+use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -64,18 +65,9 @@ pub(super) struct Version {
     inputs: Vec<Type>,
     /// How tensors map to the executable's inputs, if the model takes only tensors and is compiled as a whole.
     pub(super) direct: Option<DirectInputs>,
-    /// The optimised module, with fixed sizes.
-    pub(super) module: GraphModule,
+    /// The optimised module. Its sizes are fixed, or symbolic if the code was lowered from the module for all sizes.
+    pub(super) module: Arc<GraphModule>,
     pub(super) ready: Ready,
-}
-
-/// The module after the passes, with symbolic sizes.
-enum SymbolicModule {
-    /// It has not been computed.
-    Later,
-    /// There are no symbolic sizes, or the passes need fixed sizes.
-    None,
-    Made(Box<GraphModule>),
 }
 
 impl Function {
@@ -270,31 +262,12 @@ impl Function {
         interpreter.run(bound.values.clone()).err().unwrap_or(finding)
     }
 
-    /// The optimised module with symbolic sizes. The passes run once for all sizes, and all sizes share the weights
-    /// that they compute.
-    fn symbolic_module(&mut self, session: &mut Session) -> Option<&GraphModule> {
-        if matches!(self.general, SymbolicModule::Later) {
-            self.general = match optimized_for_symbols(session, &self.module, &self.request) {
-                Some(m) => SymbolicModule::Made(Box::new(m)),
-                None => SymbolicModule::None,
-            };
-        }
-        match &self.general {
-            SymbolicModule::Made(m) => Some(m),
-            _ => None,
-        }
-    }
-
     /// Compiles for the inputs of one call.
     fn compiled_for(&mut self, session: &mut Session, bound: &BoundInputs) -> Staged<Version> {
         if let Some(version) = self.loaded_for(session, bound)? {
             return Ok(version);
         }
         let reported = session.diagnostics.len();
-        let (module, again) = match self.symbolic_module(session) {
-            Some(m) => (m.clone(), true),
-            None => (self.module.clone(), false),
-        };
         let request = Request {
             inputs: Some(bound.types.clone()),
             dims: bound.dims.clone(),
@@ -302,15 +275,16 @@ impl Function {
             artifacts: vec![],
             ..self.request.clone()
         };
-        let model = LoadedModel::new(self.name.clone(), module);
-        let compilation = match again {
-            true => session.quietly(|s| compile(s, model, &request))?,
-            false => compile(session, model, &request)?,
+        if matches!(self.general, SymbolicModule::Later) {
+            self.general = SymbolicModule::optimize(session, &self.module, &self.request);
+        }
+        let (module, ready) = match &mut self.general {
+            SymbolicModule::Made(general) => general.compile_sizes(session, &self.name, &request, bound)?,
+            _ => compile_module(session, &self.name, self.module.clone(), &request)?,
         };
-        let ready = compilation.ready.ok_or(Reported)?;
         self.noted |= session.diagnostics.len() > reported;
         self.keep(session, &ready, &bound.types);
-        Ok(self.new_version(bound, compilation.module, ready))
+        Ok(self.new_version(bound, module, ready))
     }
 
     /// Stores new code in the cache, unless it has warnings that each process must report, or it contains replaced
@@ -321,7 +295,7 @@ impl Function {
         }
     }
 
-    fn new_version(&mut self, bound: &BoundInputs, module: GraphModule, ready: Ready) -> Version {
+    fn new_version(&mut self, bound: &BoundInputs, module: Arc<GraphModule>, ready: Ready) -> Version {
         self.made += 1;
         Version {
             id: self.made,
@@ -343,7 +317,7 @@ impl Function {
                 for (path, a) in &module.attributes {
                     self.module.attributes.entry(path.clone()).or_insert_with(|| a.clone());
                 }
-                return Ok(Some(self.new_version(bound, module, ready)));
+                return Ok(Some(self.new_version(bound, Arc::new(module), ready)));
             }
         }
         if !self.whole {
@@ -352,30 +326,6 @@ impl Function {
         }
         Ok(None)
     }
-}
-
-/// The module checked and optimised with its declared types. `None` if no input has a symbolic size, or if it fails:
-/// the compilation for fixed sizes then reports the errors.
-fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &Request) -> Option<GraphModule> {
-    let graph = module.entry()?;
-    let declared = |n: crate::graph::NodeId| graph[n].meta.ty.as_ref();
-    let symbolic = |t: &Type| {
-        let dims = |t: &TensorType| t.shape.iter().flatten().any(|d| d.as_const().is_none());
-        t.leaves().into_iter().any(dims)
-    };
-    let placeholders = graph.placeholders();
-    let ranked = |t: &Type| t.leaves().iter().all(|t| t.shape.is_some());
-    let all_known = placeholders.iter().all(|&n| declared(n).is_some_and(ranked));
-    if !all_known || !placeholders.iter().any(|&n| declared(n).is_some_and(symbolic)) || request.passes.limit.is_some()
-    {
-        return None;
-    }
-    let mut module = module.clone();
-    session.try_work(|s| {
-        s.check(&mut module, &[])?;
-        s.optimize(&mut module, &request.passes)
-    })?;
-    Some(module)
 }
 
 #[cfg(test)]

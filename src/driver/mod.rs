@@ -25,6 +25,7 @@ mod inputs;
 mod interpret;
 mod limited;
 pub mod load;
+mod lowering;
 mod mend;
 mod ready;
 mod reduce;
@@ -35,6 +36,7 @@ mod session;
 mod show;
 mod split;
 mod stage;
+mod symbolic;
 
 pub use crate::artifact::has_compiled_ending;
 pub use cache::{Cache, CacheFile, NoCache, PendingEntry, finish_cache_writes, parse_size, write_in_background};

@@ -1,15 +1,13 @@
 //! A compilation: the stages in order, their findings, and observers.
 
 use super::cache::{Cache, PendingEntry};
-use super::inputs::bind::Dims;
 use super::load::{self, LoadedModel};
 use super::routines::OpTable;
 use super::stage::{Observer, Stage, StageProduct};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics, limits};
-use crate::graph::{self, Gaps, Graph, GraphModule};
+use crate::graph::{self, Gaps, GraphModule};
 use crate::infer::{self, InferOptions};
-use crate::lower::{self, LowerError};
 use crate::math::{self, contract::Precision};
 use crate::parallel::{CancelToken, Pool};
 use crate::pass;
@@ -18,7 +16,7 @@ use crate::rewrite::{self, Rule};
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::syntax::ast;
-use crate::target::{Target, with_target};
+use crate::target::Target;
 use crate::types::Type;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,7 +67,7 @@ pub struct Session {
     /// The threads of the last executable, for reuse by the next one with the same number.
     pool: Option<Arc<Pool>>,
     /// The tensor IR after each step of the last lowering, if requested.
-    tensor_ir: Option<Vec<(&'static str, String)>>,
+    pub(super) tensor_ir: Option<Vec<(&'static str, String)>>,
 }
 
 impl Session {
@@ -293,41 +291,6 @@ impl Session {
     /// The tensor IR as the last lowering read it, and after each of its steps, if requested.
     pub fn tensor_ir(&self) -> &[(&'static str, String)] {
         self.tensor_ir.as_deref().unwrap_or_default()
-    }
-
-    /// Lowers an optimised module's entry graph. `dims` binds its sizes.
-    pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
-        let graph = module.entry().ok_or(Reported)?;
-        self.lower_graph(module, graph, dims)
-    }
-
-    /// [`Session::lower`] for a graph that refers to the module's attributes.
-    pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
-        self.try_lower(module, graph, dims).map_err(|e| {
-            self.report(e.into_diagnostic());
-            Reported
-        })
-    }
-
-    /// [`Session::lower_graph`] that distinguishes unsupported graphs from errors, and reports neither.
-    pub(super) fn try_lower(
-        &mut self,
-        module: &GraphModule,
-        graph: &Graph,
-        dims: &Dims,
-    ) -> Result<Program, LowerError> {
-        let start = Instant::now();
-        let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
-        let mut lower = || {
-            lower::lower_traced(module, graph, &dims, &mut |step, tir| {
-                texts.iter_mut().for_each(|t| t.push((step, tir.to_string())));
-            })
-        };
-        // Some steps depend on the units of the target, which need not be those of this machine.
-        let lowered = with_target(self.target.unwrap_or_else(Target::native), &mut lower);
-        self.tensor_ir = texts;
-        lowered.inspect(|program| self.took_since(Stage::Lower, StageProduct::Program(program), start))
     }
 
     pub(super) fn thread_pool(&mut self, threads: usize) -> Arc<Pool> {

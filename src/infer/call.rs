@@ -178,7 +178,7 @@ pub(crate) fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpE
 }
 
 /// Returns an error if a tensor in `ty` is too large for the address space. Unknown sizes are not checked.
-pub(super) fn check_bytes(ty: &Type, op: &str) -> Result<(), OpError> {
+pub(crate) fn check_bytes(ty: &Type, op: &str) -> Result<(), OpError> {
     for t in ty.leaves() {
         let Some(shape) = &t.shape else { continue };
         if shape.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {

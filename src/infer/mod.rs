@@ -28,7 +28,7 @@ mod wrappers;
 
 pub(crate) use crate::graph::place_note;
 pub use call::{call_type, infer_node};
-pub(crate) use call::{inplace_type, stored_type, wrong_number};
+pub(crate) use call::{check_bytes, inplace_type, stored_type, wrong_number};
 pub use declared::matches_declared;
 pub(crate) use functional::GATHERED;
 pub(crate) use memory::result_layout;
@@ -47,7 +47,6 @@ use crate::diag::{Code, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self};
 use crate::types::{Dim, Type, Val};
-use call::check_bytes;
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
 use memory::NodeFacts;

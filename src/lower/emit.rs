@@ -184,7 +184,9 @@ impl ProgramBuilder<'_> {
         let s = schedule::schedule(self.tir, self.fusion, c, &name, flushes);
         let mut s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
         self.kernels.insert(id, self.program.fusion.kernels.len());
-        self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);
+        if !self.tir.skips_report {
+            self.program.fusion.add_kernel(self.tir, self.fusion, c, &name, &s);
+        }
         match self.hosts.get(&id) {
             Some(&host) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
             _ => s.into_iter().try_for_each(|s| self.emit_kernel(s)),
@@ -193,6 +195,9 @@ impl ProgramBuilder<'_> {
 
     /// Reports which values fusion did not join, and why.
     fn explain(&mut self) {
+        if self.tir.skips_report {
+            return;
+        }
         let report = &mut self.program.fusion;
         report.add_notes(self.tir, self.fusion, &self.kernels);
         for (contraction, kernel, reason) in tail::refused_tails(self.tir, self.fusion, &self.hosts) {

@@ -39,6 +39,7 @@ mod tests;
 pub use contract::expansion;
 pub use ir::access;
 pub use pipeline::{PIPELINE, lower_tir, lower_tir_traced};
+pub use read::{Binding, SizedNodes};
 pub use refused::LowerError;
 
 use crate::graph::{Graph, GraphModule};
@@ -48,21 +49,21 @@ use std::collections::HashMap;
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
-    lower_traced(module, graph, dims, &mut |_, _| ())
+    lower_traced(module, graph, &Binding::new(dims), &mut |_, _| ())
 }
 
 /// [`lower`], which also passes the tensor IR to a callback, after reading and after each step that may change it.
 pub fn lower_traced(
     module: &GraphModule,
     graph: &Graph,
-    dims: &HashMap<String, i64>,
+    binding: &Binding<'_>,
     seen: &mut dyn FnMut(&'static str, &Tir),
 ) -> Result<Program, LowerError> {
-    let mut tir = Tir::read(module, graph, dims)?;
+    let mut tir = Tir::read_bound(module, graph, binding)?;
     tir.mutations = graph.mutations.clone();
+    tir.skips_report = binding.skips_report();
     let mut program = lower_tir_traced(tir, seen)?;
-    let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
-    program.places = graph.iter().filter_map(placed).collect();
+    program.places = binding.places_in(graph);
     let kernels = program.fusion.kernels.iter();
     let places: Vec<String> = kernels.map(|k| program.places_of(&k.nodes.join("_and_"))).collect();
     for (kernel, places) in program.fusion.kernels.iter_mut().zip(places) {

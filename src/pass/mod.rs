@@ -25,6 +25,7 @@ pub use library::decompose::{decompose, decompose_node};
 pub use library::specialize::specialize;
 pub use library::{fusions, partition, sizes, sources, specialize, split, split_by, support};
 pub use manager::PassManager;
+pub(crate) use pipeline::fold::uniform_value;
 pub use pipeline::functionalize::functionalize;
 pub use pipeline::normalize::normalize;
 pub use pipeline::simplify;

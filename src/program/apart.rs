@@ -47,6 +47,6 @@ pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result
 }
 
 /// Sorts places by name, so that equal programs have equal bytes.
-pub(super) fn sorted<S: Serializer>(places: &HashMap<Arc<str>, Loc>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn sorted<S: Serializer>(places: &Arc<HashMap<Arc<str>, Loc>>, to: S) -> Result<S::Ok, S::Error> {
     places.iter().collect::<BTreeMap<_, _>>().serialize(to)
 }

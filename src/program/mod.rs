@@ -198,7 +198,7 @@ pub struct Program {
     pub fusion: report::Explained,
     /// The Python source locations of the nodes that buffers and kernels are named after.
     #[serde(serialize_with = "apart::sorted")]
-    pub places: HashMap<Arc<str>, Loc>,
+    pub places: Arc<HashMap<Arc<str>, Loc>>,
 }
 
 impl Program {
@@ -246,6 +246,35 @@ impl Program {
         constants.chain(states).chain(inner).collect()
     }
 
+    /// The program without names and reports, which do not affect what it does.
+    pub(crate) fn without_names(&self) -> Program {
+        let mut p = Program {
+            buffers: self.buffers.clone(),
+            kernels: self.kernels.clone(),
+            steps: self.steps.clone(),
+            inputs: self.inputs.clone(),
+            output: self.output.clone(),
+            mutations: self.mutations.clone(),
+            fusion: report::Explained::default(),
+            nodes: vec![],
+            places: Arc::default(),
+            ..*self
+        };
+        let none: Arc<str> = "".into();
+        p.buffers.iter_mut().for_each(|b| b.name = none.clone());
+        for kernel in &mut p.kernels {
+            kernel.name = String::new();
+            kernel.nodes = vec![];
+            kernel.buffers.iter_mut().for_each(|b| b.name = String::new());
+        }
+        for step in &mut p.steps {
+            if let Step::Control { graphs, .. } = step {
+                graphs.iter_mut().for_each(|g| *g = g.without_names());
+            }
+        }
+        p
+    }
+
     /// The total size of the constants in bytes. Constants that share memory count once.
     pub fn weight_bytes(&self) -> usize {
         let constants = self.buffers.iter().filter_map(|b| match &b.place {
@@ -257,32 +286,37 @@ impl Program {
 }
 
 impl Step {
-    /// The buffers that a step reads or writes.
-    pub fn buffers(&self) -> Vec<BufferId> {
+    /// Calls `f` with the buffers that the step reads or writes.
+    pub fn visit_buffers(&self, f: &mut dyn FnMut(BufferId)) {
         match self {
-            Step::Kernel { buffers, .. } => buffers.clone(),
+            Step::Kernel { buffers, .. } => buffers.iter().for_each(|b| f(*b)),
             Step::Contract { contract, out, tail } => {
-                let tail_buffers = tail.iter().flat_map(|t| t.buffers.iter().copied());
-                contract
-                    .operands()
-                    .iter()
-                    .map(|o| o.buffer)
-                    .chain([*out])
-                    .chain(tail_buffers)
-                    .collect()
+                contract.operands().iter().for_each(|o| f(o.buffer));
+                f(*out);
+                tail.iter().flat_map(|t| &t.buffers).for_each(|b| f(*b));
             }
             Step::Routine { call, outs } => {
-                let args = call.args.iter().flat_map(buffers_of);
-                args.chain(outs.iter().copied()).collect()
+                call.args.iter().for_each(|v| v.visit(&mut |o| f(o.buffer)));
+                outs.iter().for_each(|b| f(*b));
             }
             Step::Control { parts, outs, .. } => {
-                let args = parts.values().flat_map(buffers_of);
-                args.chain(outs.iter().copied()).collect()
+                parts.values().for_each(|v| v.visit(&mut |o| f(o.buffer)));
+                outs.iter().for_each(|b| f(*b));
             }
         }
     }
-}
 
-fn buffers_of(v: &Val<BufferOperand>) -> Vec<BufferId> {
-    v.leaves().into_iter().map(|o| o.buffer).collect()
+    /// The buffers that the step reads or writes.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        let mut all = vec![];
+        self.visit_buffers(&mut |b| all.push(b));
+        all
+    }
+
+    /// Whether the step reads or writes a buffer.
+    pub fn uses(&self, buffer: BufferId) -> bool {
+        let mut found = false;
+        self.visit_buffers(&mut |b| found |= b == buffer);
+        found
+    }
 }

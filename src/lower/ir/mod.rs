@@ -165,6 +165,8 @@ pub struct Tir {
     pub mutations: Vec<Mutation>,
     /// Whether it is a graph that a control-flow call runs, which reads the results and does not return them.
     pub is_called: bool,
+    /// Whether the program gets no report of its fusion.
+    pub skips_report: bool,
     /// The graph node that values are currently created for.
     pub(in crate::lower) name: Arc<str>,
     /// Whether all users of that node permute its dims so that the third comes before the second.

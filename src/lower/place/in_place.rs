@@ -105,12 +105,9 @@ fn overwritten_operand(program: &Program, writer: usize, new: BufferId) -> Optio
         return None;
     };
     let old = whole_operand(program, call)?;
-    let is_old = |b: &BufferId| *b == old;
-    let other_operands = call.args[1..].iter().flat_map(Val::leaves).map(|o| &o.buffer);
-    let is_read_again = other_operands.into_iter().any(&is_old)
-        || program.steps[writer + 1..]
-            .iter()
-            .any(|s| s.buffers().iter().any(is_old));
+    let mut other_operands = call.args[1..].iter().flat_map(Val::leaves);
+    let is_read_again =
+        other_operands.any(|o| o.buffer == old) || program.steps[writer + 1..].iter().any(|s| s.uses(old));
     let [from, to] = [old, new].map(|b| &program.buffers[b.0]);
     let same_type = from.dtype == to.dtype && from.byte_count() == to.byte_count();
     (same_type && !is_read_again).then_some(old)

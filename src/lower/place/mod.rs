@@ -12,11 +12,11 @@ use crate::program::{BufferPlace, Program, Step};
 pub(in crate::lower) fn place_buffers(program: &mut Program) {
     let mut lives: Vec<Option<memory::LiveRange>> = vec![None; program.buffers.len()];
     for (i, step) in program.steps.iter().enumerate() {
-        for b in step.buffers() {
+        step.visit_buffers(&mut |b| {
             let size = program.buffers[b.0].byte_count();
             let first = lives[b.0].map_or(i, |l| l.first);
             lives[b.0] = Some(memory::LiveRange { size, first, last: i });
-        }
+        });
     }
     let in_arena = |b: &usize| matches!(program.buffers[*b].place, BufferPlace::Arena(_));
     let in_arena: Vec<usize> = (0..lives.len()).filter(in_arena).collect();

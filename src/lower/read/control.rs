@@ -54,7 +54,13 @@ impl GraphReader<'_> {
                 let help = "pass the buffer's value as an operand";
                 return Err(OpError::refused(title).help(help).into());
             }
-            graphs.push(Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?);
+            graphs.push(Tir::read_for(
+                self.module,
+                graph,
+                self.binding,
+                &inputs,
+                self.depth + 1,
+            )?);
         }
         let ty = control_result_type(&p, &graphs)?;
         Ok(self.tir.push_control(call, graphs, &ty)?)

@@ -2,21 +2,36 @@
 
 mod build;
 mod control;
+mod facts;
+mod sized;
+
+pub use sized::{Binding, SizedNodes};
 
 use self::build::with_defaults;
 use super::ir::{Def, Tir, ValueId};
 use crate::diag::Code;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::lower::LowerError;
-use crate::op::{self, Call, MemoryUse, OpError, OpId, OpResult, Traced};
+use crate::op::{Call, MemoryUse, Op, OpError, OpResult, Traced};
+use crate::tensor::Tensor;
 use crate::types::{Dim, TensorType, Type, Val};
+use cranelift_entity::SecondaryMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Tir {
     /// Reads a graph. `dims` binds the symbolic sizes.
     pub fn read(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Tir, LowerError> {
-        Tir::read_for(module, graph, dims, &[], 0)
+        Tir::read_bound(module, graph, &Binding::new(dims))
+    }
+
+    /// [`Tir::read`] with all that is known about the sizes.
+    pub(in crate::lower) fn read_bound(
+        module: &GraphModule,
+        graph: &Graph,
+        binding: &Binding<'_>,
+    ) -> Result<Tir, LowerError> {
+        Tir::read_for(module, graph, binding, &[], 0)
     }
 
     /// [`Tir::read`] for a graph at call depth `depth`. The types of the leading inputs are `given` rather than taken
@@ -24,23 +39,26 @@ impl Tir {
     pub(in crate::lower) fn read_for(
         module: &GraphModule,
         graph: &Graph,
-        dims: &HashMap<String, i64>,
+        binding: &Binding<'_>,
         inputs: &[Type],
         depth: usize,
     ) -> Result<Tir, LowerError> {
         let mut reader = GraphReader {
             module,
             graph,
-            dims,
+            binding,
             given: inputs,
             placeholders: 0,
             depth,
             tir: Tir {
                 is_called: depth > 0,
+                // Most nodes become one value.
+                values: Vec::with_capacity(graph.len() + graph.len() / 2),
                 ..Tir::default()
             },
-            env: HashMap::new(),
+            env: SecondaryMap::with_capacity(graph.len()),
             constants: HashMap::new(),
+            folded: HashMap::new(),
         };
         for n in graph.iter() {
             reader.read_node(n)?;
@@ -52,7 +70,7 @@ impl Tir {
 pub(in crate::lower) struct GraphReader<'a> {
     pub(in crate::lower) module: &'a GraphModule,
     pub(in crate::lower) graph: &'a Graph,
-    pub(in crate::lower) dims: &'a HashMap<String, i64>,
+    pub(in crate::lower) binding: &'a Binding<'a>,
     /// Types of the leading inputs that replace the graph's own.
     given: &'a [Type],
     /// The number of placeholders read so far.
@@ -60,60 +78,38 @@ pub(in crate::lower) struct GraphReader<'a> {
     /// The call depth of this graph.
     pub(in crate::lower) depth: usize,
     pub(in crate::lower) tir: Tir,
-    env: HashMap<NodeId, Val<ValueId>>,
+    env: SecondaryMap<NodeId, Option<Val<ValueId>>>,
     constants: HashMap<Arc<str>, ValueId>,
+    /// The values of nodes that depend on constants and sizes.
+    folded: HashMap<ValueId, Tensor>,
 }
 
 impl GraphReader<'_> {
     fn read_node(&mut self, n: NodeId) -> Result<(), LowerError> {
         let node = &self.graph[n];
-        self.tir.name = node.name().into();
-        self.tir.users_swap_dims_1_2 = self.users_swap_dims_1_2(n);
+        let facts = self.node_facts(n);
+        self.tir.name = facts.name.clone();
+        self.tir.users_swap_dims_1_2 = facts.users_swap_dims_1_2;
         let value = match node.op() {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
             Opcode::CallFunction => {
-                let call = self.call(n).map_err(|e| self.locate_error(n, e))?;
-                let result = match call.op.control() {
-                    Some(_) => self.read_control(&call).map_err(|d| self.note_caller(n, d))?,
-                    None => {
-                        let result = self.tir.push_call(call).map_err(|e| self.locate_error(n, e))?;
-                        result.map(|t| ValueId(t.id))
-                    }
-                };
-                Ok(result)
+                let call = self.call(n, facts.op).map_err(|e| self.locate_error(n, e))?;
+                match call.op.control() {
+                    Some(_) => Ok(self.read_control(&call).map_err(|d| self.note_caller(n, d))?),
+                    None => self.read_call(n, call, &facts),
+                }
             }
             Opcode::Output => {
                 let result = node.args().first().cloned().unwrap_or(Val::None);
-                self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
+                let result = self.arg(&result, &|_, v| v);
+                result.inspect(|r| self.tir.output = Some(r.clone()))
             }
             op => Err(OpError::refused(format!("`{op}` is not canonical"))),
         };
         let value = value.map_err(|e| self.locate_error(n, e))?;
-        self.env.insert(n, value);
+        self.env[n] = Some(value);
         Ok(())
-    }
-
-    /// Whether `n` has users and all of them permute its third dim before the second.
-    fn users_swap_dims_1_2(&self, n: NodeId) -> bool {
-        let turns = |u: NodeId| {
-            let user = &self.graph[u];
-            let ints = |v: &Val<NodeId>| Some(v.items()?.iter().filter_map(Val::as_int).collect::<Vec<i64>>());
-            match (user.op_id(), user.args()) {
-                (Some(OpId::Transpose), [_, a, b]) => {
-                    let mut dims = [a, b].map(|d| d.as_int().map(|d| d.rem_euclid(4)));
-                    dims.sort();
-                    dims == [Some(1), Some(2)]
-                }
-                (Some(OpId::Permute), [_, dims]) => ints(dims).is_some_and(|d| {
-                    let place = |n: i64| d.iter().position(|&x| x.rem_euclid(4) == n);
-                    d.len() == 4 && place(2) < place(1)
-                }),
-                _ => false,
-            }
-        };
-        let mut users = self.graph[n].users().peekable();
-        users.peek().is_some() && users.all(turns)
     }
 
     fn locate_error(&self, n: NodeId, e: OpError) -> LowerError {
@@ -125,7 +121,7 @@ impl GraphReader<'_> {
     }
 
     fn bind(&self, d: &Dim) -> OpResult<i64> {
-        d.eval(&|v| self.dims.get(v).copied())
+        d.eval(&|v| self.binding.dims.get(v).copied())
             .ok_or_else(|| OpError::refused(format!("the size {d} is unknown")))
     }
 
@@ -236,12 +232,10 @@ impl GraphReader<'_> {
         Ok(Val::Leaf(v))
     }
 
-    fn call(&mut self, n: NodeId) -> OpResult<Call<Traced>> {
+    fn call(&mut self, n: NodeId, op: Option<&'static Op>) -> OpResult<Call<Traced>> {
         let node = &self.graph[n];
-        let op = op::by_name(node.target())
-            .ok_or_else(|| OpError::refused(format!("`{}` is not a canonical op", node.target())))?;
-        let tir = &self.tir;
-        let traced = |a: &Val<NodeId>| Ok(self.arg(a)?.map(|&v| tir.traced(v)));
+        let op = op.ok_or_else(|| OpError::refused(format!("`{}` is not a canonical op", node.target())))?;
+        let traced = |a: &Val<NodeId>| self.arg(a, &Tir::traced);
         let mut call = with_defaults(op, node.args().iter().map(traced).collect::<OpResult<Vec<_>>>()?);
         for (name, v) in node.kwargs() {
             let i = op
@@ -268,27 +262,21 @@ impl GraphReader<'_> {
         Ok(call)
     }
 
-    fn arg(&self, a: &Val<NodeId>) -> OpResult<Val<ValueId>> {
-        let a = self.bind_sizes(a)?;
-        a.try_map(&mut |n| {
-            let value = self.env.get(n).cloned();
-            value.ok_or_else(|| {
-                OpError::new(
-                    Code::E0101,
-                    format!("`%{}` is used before it is defined", self.graph[*n].name()),
-                )
-            })
-        })
-    }
-
-    /// The argument, with its symbolic ints bound.
-    fn bind_sizes(&self, a: &Val<NodeId>) -> OpResult<Val<NodeId>> {
-        Ok(match a {
-            Val::Int(d @ Dim::Poly(_)) => Val::int(self.bind(d)?),
-            Val::List(v) => Val::List(v.iter().map(|x| self.bind_sizes(x)).collect::<OpResult<_>>()?),
-            Val::Tuple(v) => Val::Tuple(v.iter().map(|x| self.bind_sizes(x)).collect::<OpResult<_>>()?),
-            v => v.clone(),
-        })
+    /// The argument, with its symbolic ints bound and its nodes replaced by what `f` makes of their values.
+    fn arg<T>(&self, a: &Val<NodeId>, f: &dyn Fn(&Tir, ValueId) -> T) -> OpResult<Val<T>> {
+        let all = |v: &[Val<NodeId>]| v.iter().map(|x| self.arg(x, f)).collect::<OpResult<Vec<_>>>();
+        match a {
+            Val::Int(d @ Dim::Poly(_)) => Ok(Val::int(self.bind(d)?)),
+            Val::List(v) => Ok(Val::List(all(v)?)),
+            Val::Tuple(v) => Ok(Val::Tuple(all(v)?)),
+            v => v.try_map(&mut |n| match &self.env[*n] {
+                Some(value) => Ok(value.map(|&v| f(&self.tir, v))),
+                None => {
+                    let title = format!("`%{}` is used before it is defined", self.graph[*n].name());
+                    Err(OpError::new(Code::E0101, title))
+                }
+            }),
+        }
     }
 }
 

@@ -13,9 +13,9 @@ mod expr;
 mod value;
 
 use super::schema::{Literal, Schema};
-use super::{OpError, OpResult};
+use super::{Call, Op, OpError, OpResult};
 use crate::diag::Code;
-use crate::types::Type;
+use crate::types::{TensorType, Type};
 use expr::DemandExpr;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -108,6 +108,18 @@ impl Demand {
             param: self.param.map(str::to_string),
             ..OpError::new(self.code, words.collect::<String>())
         })
+    }
+}
+
+impl Op {
+    /// Whether torch demands more of the arguments than their kinds.
+    pub fn has_demands(&self) -> bool {
+        OF_OPS.contains_key(self.name)
+    }
+
+    /// Returns an error if the arguments of a call violate torch's demands beyond their kinds.
+    pub fn check_demands(&self, call: &Call<TensorType>) -> OpResult<()> {
+        check_call(self.name, &self.schema, || call.args.clone())
     }
 }
 

@@ -300,7 +300,7 @@ fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
 }
 
 /// The value that all elements share, as an argument that reproduces it bit for bit.
-fn uniform_value(t: &Tensor) -> Option<Arg> {
+pub(crate) fn uniform_value(t: &Tensor) -> Option<Arg> {
     // `full` only makes the dtypes that can be computed with.
     if !t.dtype().is_computed() {
         return None;

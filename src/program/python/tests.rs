@@ -9,7 +9,7 @@ fn places_of_names_that_hold_the_conjunction() {
         function: "forward".into(),
     };
     let p = Program {
-        places: [("logical_and_1".into(), loc(3)), ("relu".into(), loc(4))].into(),
+        places: std::sync::Arc::new([("logical_and_1".into(), loc(3)), ("relu".into(), loc(4))].into()),
         ..Program::default()
     };
     assert_eq!(
