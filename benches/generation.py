@@ -11,7 +11,7 @@
 The models have the shapes of Qwen2 with random weights, a cache of 1024 positions, and tied embeddings. All peers get the same prompt
 and generate the same number of tokens, the most probable each time. A measurement is a process of its own; rounds interleave the
 peers, and medians count. `prefill` is the time of the prompt when code for its length exists, and `decode` the tokens per second after
-the first: of fxc both are `fxc bench` on the same inputs, because a process of `fxc generate` also compiles for its first step. `read` is the share of a plain read's speed at which the peer reads its weights: their bytes times decode over a read of
+the first: of fxc both are `fxc bench` on the same inputs, because the prompt's only call in `fxc generate` is to memory that is new. `read` is the share of a plain read's speed at which the peer reads its weights: their bytes times decode over a read of
 memory in huge pages by as many threads, measured in each round.
 
 int8 has a scale for each output feature (Q8_0 in llama.cpp: for each 32 weights), int4 a scale and a zero point for each 32 weights
@@ -233,7 +233,7 @@ def by_fxc(a, d, kind, threads):
     def number(pattern, text):
         return float(re.search(pattern, text)[1])
     text = run(a.tokens)
-    # Both with the compilation of the first step, which cancels out of the bytes.
+    # Their quotient is the number of bytes.
     reported, rate = number(r'generation: .*?\(([\d.]+) tokens/s\)', text), number(r'([\d.]+) GB/s of weights', text)
 
     def step(ids, first):

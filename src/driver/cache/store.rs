@@ -83,7 +83,7 @@ impl PendingEntry {
 /// The threads that write entries, and the process that started them: threads do not survive a fork.
 static WRITERS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
 
-/// Writes entries on a background thread, while the processors have nothing else to do. Entries that cannot be written are dropped.
+/// Writes entries on a background thread of low priority. Entries that cannot be written are dropped.
 pub fn write_in_background(entries: Vec<PendingEntry>) {
     if entries.is_empty() {
         return;
