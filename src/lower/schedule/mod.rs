@@ -73,7 +73,7 @@ pub(in crate::lower) struct Scheduler<'a> {
 }
 
 /// Returns the kernel of a cluster, or the kernels that it is split into, in order. With `flushes`, its conversions to bf16
-/// are [`Kernel::flushing`].
+/// are [`Kernel::flushing`](crate::kernel::Kernel::flushing).
 pub fn schedule(
     tir: &Tir,
     fusion: &Fusion,
