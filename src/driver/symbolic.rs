@@ -2,7 +2,7 @@
 //!
 //! The passes run once on symbolic sizes. To find what known sizes allow beyond that, they run again on the module with the first sizes
 //! that a call has. Mostly they only fold what depends on sizes, which lowering does as well ([`SizedNodes`]): then both ways give the
-//! same program, and code for further sizes is lowered directly from the module with symbolic sizes. That takes a tenth of the time.
+//! same program, and code for further sizes is lowered directly from the module with symbolic sizes. That takes a fifth of the time.
 
 use super::compile::{Request, compile};
 use super::declared::declared_types;

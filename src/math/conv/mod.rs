@@ -101,6 +101,7 @@ fn plan_bytes(
         return Err(PlanError::Dtype(conv.dtype));
     }
     if pairs::is_applicable(&pairs, conv) {
+        // Bytes have no special values, which need another plan.
         return pairs::plan(pairs, conv, constants, || Err(PlanError::Dtype(conv.dtype)));
     }
     match pairs::depthwise::applicable_weight(conv, &constants) {

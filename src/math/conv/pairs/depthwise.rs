@@ -31,7 +31,7 @@ struct ByteDepthwise {
     weight: Arc<AlignedBytes>,
 }
 
-/// The weight and the bias, if the convolution is of this kind.
+/// The weight, if the convolution is of this kind and its parameters are constant.
 pub(in crate::math::conv) fn applicable_weight<'a>(conv: &Conv, constants: &ConvConstants<'a>) -> Option<Constant<'a>> {
     let c = conv;
     let last = c.input_layout == ConvLayout::ChannelsLast && c.output_layout == ConvLayout::ChannelsLast;
@@ -99,6 +99,29 @@ fn run_parts(
         // SAFETY: `args` outlives the job.
         run(unsafe { &*shared.get() }, image, rows, channels);
     });
+}
+
+/// Some finished rows and channels of an image of a result of this size. `data` is their first element and the stride between
+/// pixels there.
+fn finished_part(
+    c: &Conv,
+    [_, out_rows, width]: [usize; 3],
+    (data, data_stride): (*mut u8, usize),
+    image: usize,
+    ([r0, r1], [c0, c1]): ([usize; 2], [usize; 2]),
+) -> Tile {
+    let (channels, row) = (c.in_channels, r0 * width);
+    Tile {
+        data,
+        offset: (image * out_rows * width + row) * channels + c0,
+        batch: image,
+        row,
+        col: c0,
+        rows: (r1 - r0) * width,
+        cols: c1 - c0,
+        row_stride: channels,
+        data_stride,
+    }
 }
 
 impl ByteDepthwise {
@@ -176,7 +199,7 @@ impl ByteDepthwise {
                 });
             }
             let Some(tail) = &args.tail else { return };
-            tail.run(&self.finished_tile((y, y_pixel), offset, image, [r0, r1], [c0, c1]));
+            tail.run(&finished_part(c, self.out, (y, y_pixel), image, ([r0, r1], [c0, c1])));
         }
     }
 
@@ -227,30 +250,6 @@ impl ByteDepthwise {
         unsafe {
             let to = std::slice::from_raw_parts_mut(y.cast::<i32>().add(at), len);
             to_integers(std::slice::from_raw_parts(sums, len), to);
-        }
-    }
-
-    /// Rows `r0..r1` of channels `c0..c1` of an image of the result: their first element, the stride between pixels there, and
-    /// the first element's place in the result.
-    fn finished_tile(
-        &self,
-        (data, data_stride): (*mut u8, usize),
-        offset: usize,
-        image: usize,
-        [r0, r1]: [usize; 2],
-        [c0, c1]: [usize; 2],
-    ) -> Tile {
-        let width = self.out[2];
-        Tile {
-            data,
-            offset,
-            batch: image,
-            row: r0 * width,
-            col: c0,
-            rows: (r1 - r0) * width,
-            cols: c1 - c0,
-            row_stride: self.conv.in_channels,
-            data_stride,
         }
     }
 }

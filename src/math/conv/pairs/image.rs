@@ -1,6 +1,5 @@
 //! The input as blocks read it: padded channels-last images.
 
-use super::panels::are_finite;
 use super::planes::interleave_planes;
 use super::window::{COPY, Window};
 use crate::math::contract::ConvLayout;
@@ -122,11 +121,8 @@ impl Window {
         let (c, size) = (&self.conv, self.kernels.row_element());
         let inside = |d: usize, at: usize| at.checked_sub(c.padding[d]).filter(|&p| p < c.input[d]);
         let source = (inside(0, line / self.size[1]), inside(1, line % self.size[1]));
-        let (len, pad, width) = (
-            self.size[2] * self.segments.pixel,
-            c.padding[2] * self.segments.pixel,
-            c.input[2],
-        );
+        let (pixel, width) = (self.segments.pixel, c.input[2]);
+        let (len, pad) = (self.size[2] * pixel, c.padding[2] * pixel);
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (Some(z), Some(y)) = source else {
@@ -141,20 +137,36 @@ impl Window {
                 return interleave_planes(&self.kernels, src.skip(row), [plane, channels], width, dst);
             }
             let src = src.skip((z * c.input[1] + y) * width * channels);
-            if self.segments.pixel == channels {
+            if pixel == channels {
                 return pack_row(&self.kernels, src, 1, width * channels, width * channels, dst);
             }
             for p in 0..width {
-                let dst = dst.add(p * self.segments.pixel * size);
-                pack_row(
-                    &self.kernels,
-                    src.skip(p * channels),
-                    1,
-                    channels,
-                    self.segments.pixel,
-                    dst,
-                );
+                let dst = dst.add(p * pixel * size);
+                pack_row(&self.kernels, src.skip(p * channels), 1, channels, pixel, dst);
             }
+        }
+    }
+}
+
+/// Whether bf16 elements are finite numbers.
+fn are_finite(bits: &[u16]) -> bool {
+    const EXPONENT: u16 = 0x7f80;
+    // Without a branch for each element, so that the loop consists of vectors.
+    let chunk = |c: &[u16]| c.iter().fold(false, |found, x| found | (x & EXPONENT == EXPONENT));
+    !bits.chunks(1024).any(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinities_and_nan_are_found() {
+        let mut bits = vec![0x7f7f; 3000];
+        assert!(are_finite(&bits));
+        for special in [0x7f80, 0xff80, 0x7fc0, 0xff81] {
+            bits[2500] = special;
+            assert!(!are_finite(&bits));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! whole groups, or a part of a group that is wider than a panel. Its product indices are the input channels of all its
 //! groups, and the weight is zero where a column belongs to another group. So some products are wasted, but blocks of
 //! pairs are fast enough to gain from a quarter of their rate ([`are_worthwhile`]). A product with zero is not zero for
-//! infinities and NaN: such inputs need another method ([`are_finite`]).
+//! infinities and NaN: such inputs need another method.
 
 use crate::math::contract::Conv;
 use crate::math::pairs::{COLS, PairKernels};
@@ -38,16 +38,14 @@ impl Panels {
         self.groups.div_ceil(self.groups_in_panel) * self.panels_in_group
     }
 
-    /// The first group of panel `p`, and the number of its groups.
-    fn groups_of(&self, p: usize) -> [usize; 2] {
-        let first = (p / self.panels_in_group * self.groups_in_panel).min(self.groups);
-        [first, self.groups_in_panel.min(self.groups - first)]
+    /// The first group of panel `p`.
+    fn first_group(&self, p: usize) -> usize {
+        (p / self.panels_in_group * self.groups_in_panel).min(self.groups)
     }
 
     /// The first output channel of panel `p`. For the number of panels: the number of output channels.
     pub(super) fn start(&self, p: usize) -> usize {
-        let [first, _] = self.groups_of(p);
-        (first * self.group[1] + p % self.panels_in_group * COLS).min(self.groups * self.group[1])
+        (self.first_group(p) * self.group[1] + p % self.panels_in_group * COLS).min(self.groups * self.group[1])
     }
 
     /// The number of output channels of panel `p`.
@@ -57,7 +55,7 @@ impl Panels {
 
     /// The first input channel that panel `p` reads.
     pub(super) fn first_input(&self, p: usize) -> usize {
-        self.groups_of(p)[0] * self.group[0]
+        self.first_group(p) * self.group[0]
     }
 
     /// The maximum number of input channels that a panel reads.
@@ -72,7 +70,7 @@ impl Panels {
 
     /// The offset of the input channels of output channel `o` from the first that panel `p` reads.
     pub(super) fn offset(&self, p: usize, o: usize) -> usize {
-        (o / self.group[1] - self.groups_of(p)[0]) * self.group[0]
+        (o / self.group[1] - self.first_group(p)) * self.group[0]
     }
 }
 
@@ -80,46 +78,19 @@ impl Panels {
 /// with zero.
 pub(super) fn are_worthwhile(kernels: &PairKernels, conv: &Conv) -> bool {
     let panels = Panels::new(conv);
-    let taps: usize = conv.kernel.iter().product();
     let used = panels.group[0] as f64 * conv.out_channels as f64;
     let computed = kernels.padded_run(panels.span()) as f64 * (COLS * panels.count()) as f64;
-    taps > 0 && kernels.rate() as f64 * used >= 1.5 * computed
-}
-
-/// Whether bf16 elements are finite numbers.
-pub(super) fn are_finite(bits: &[u16]) -> bool {
-    const EXPONENT: u16 = 0x7f80;
-    // Without a branch for each element, so that the loop consists of vectors.
-    let chunk = |c: &[u16]| c.iter().fold(false, |found, x| found | (x & EXPONENT == EXPONENT));
-    !bits.chunks(1024).any(chunk)
+    used > 0.0 && kernels.rate() as f64 * used >= 1.5 * computed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::contract::{Activation, ConvLayout};
-    use crate::types::DType;
 
     fn panels(groups: usize, in_channels: usize, out_channels: usize) -> Panels {
         Panels::new(&Conv {
-            dtype: DType::BF16,
-            batch: 1,
-            in_channels,
-            out_channels,
             groups,
-            input: [1; 3],
-            kernel: [1; 3],
-            stride: [1; 3],
-            padding: [0; 3],
-            dilation: [1; 3],
-            transposed: false,
-            output_padding: [0; 3],
-            bias: false,
-            input_layout: ConvLayout::ChannelsLast,
-            output_layout: ConvLayout::ChannelsLast,
-            activation: Activation::None,
-            small_integers: false,
-            bytes: None,
+            ..Conv::new2d(in_channels, out_channels, [1, 1], [1, 1])
         })
     }
 
@@ -142,15 +113,5 @@ mod tests {
         assert_eq!(panels(5, 80, 80).span(), 32);
         assert_eq!(panels(5, 80, 80).offset(1, 50), 16);
         assert_eq!(panels(3, 72, 72).span(), 24);
-    }
-
-    #[test]
-    fn infinities_and_nan_are_found() {
-        let mut bits = vec![0x7f7f; 3000];
-        assert!(are_finite(&bits));
-        for special in [0x7f80, 0xff80, 0x7fc0, 0xff81] {
-            bits[2500] = special;
-            assert!(!are_finite(&bits));
-        }
     }
 }

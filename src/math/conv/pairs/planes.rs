@@ -47,24 +47,16 @@ pub(super) unsafe fn interleave_planes(
 
 wide_function! {
     /// Interleaves elements of 16 bits.
-    fn interleave_pairs = interleave_pairs_body(planes: [&[u16]; PLANES], pixels: &mut [[u16; PLANES]])
-}
-
-#[inline(always)]
-fn interleave_pairs_body([a, b, c, d]: [&[u16]; PLANES], pixels: &mut [[u16; PLANES]]) {
-    let planes = a.iter().zip(b).zip(c.iter().zip(d));
-    for (to, ((&a, &b), (&c, &d))) in pixels.iter_mut().zip(planes) {
-        *to = [a, b, c, d];
-    }
+    fn interleave_pairs = interleave(planes: [&[u16]; PLANES], pixels: &mut [[u16; PLANES]])
 }
 
 wide_function! {
     /// Interleaves bytes.
-    fn interleave_bytes = interleave_bytes_body(planes: [&[u8]; PLANES], pixels: &mut [[u8; PLANES]])
+    fn interleave_bytes = interleave(planes: [&[u8]; PLANES], pixels: &mut [[u8; PLANES]])
 }
 
 #[inline(always)]
-fn interleave_bytes_body([a, b, c, d]: [&[u8]; PLANES], pixels: &mut [[u8; PLANES]]) {
+fn interleave<T: Copy>([a, b, c, d]: [&[T]; PLANES], pixels: &mut [[T; PLANES]]) {
     let planes = a.iter().zip(b).zip(c.iter().zip(d));
     for (to, ((&a, &b), (&c, &d))) in pixels.iter_mut().zip(planes) {
         *to = [a, b, c, d];

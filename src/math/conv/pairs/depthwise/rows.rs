@@ -1,8 +1,8 @@
 //! Depthwise convolution of bf16, channels last, in place: row by row.
 
 use super::taps::{RowJob, row_kernel};
-use super::{cut_channels, run_parts};
-use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError, Tile};
+use super::{cut_channels, finished_part, run_parts};
+use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError};
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
@@ -86,23 +86,15 @@ impl RowDepthwise {
         if let Some(tail) = &args.tail {
             let data = y.wrapping_add(r0 * width * channels).cast();
             // SAFETY: the part is finished and belongs to this thread.
-            unsafe { tail.run(&self.finished_part(data, image, [r0, r1], [c0, c1])) };
-        }
-    }
-
-    /// Rows `r0..r1` of channels `c0..c1` of an image of the result, whose first element is at `data`.
-    fn finished_part(&self, data: *mut u8, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) -> Tile {
-        let (channels, width) = (self.conv.in_channels, self.out[2]);
-        Tile {
-            data,
-            offset: (image * self.out[1] + r0) * width * channels + c0,
-            batch: image,
-            row: r0 * width,
-            col: c0,
-            rows: (r1 - r0) * width,
-            cols: c1 - c0,
-            row_stride: channels,
-            data_stride: channels,
+            unsafe {
+                tail.run(&finished_part(
+                    c,
+                    self.out,
+                    (data, channels),
+                    image,
+                    ([r0, r1], [c0, c1]),
+                ))
+            };
         }
     }
 
