@@ -57,31 +57,13 @@ impl RowDepthwise {
     /// `args` is as for [`ConvPlan::run`]; no other thread writes this part.
     unsafe fn run_part(&self, args: &ConvArgs, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) {
         let (c, channels, width) = (&self.conv, self.conv.in_channels, self.out[2]);
-        let row = c.input[2] * channels;
-        let x = args.x.cast::<u16>().wrapping_add(image * c.input[1] * row + c0);
-        let y = args
-            .y
-            .cast::<u16>()
-            .wrapping_add(image * self.out[1] * width * channels + c0);
-        let weight = self.weight.bytes().as_ptr().cast::<f32>();
+        let x = args.x.cast::<u16>();
+        let x = x.wrapping_add(image * c.input[1] * c.input[2] * channels + c0);
+        let y = args.y.cast::<u16>();
+        let y = y.wrapping_add(image * self.out[1] * width * channels + c0);
         for r in r0..r1 {
-            let (taps, first) = self.visible_taps(r);
-            let job = RowJob {
-                x: x.wrapping_add(first * row),
-                strides: [row, channels],
-                width: c.input[2],
-                before: c.padding[2],
-                taps,
-                weight: weight.wrapping_add(c0),
-                weight_tap: channels.next_multiple_of(2 * self.isa.lanes()),
-                bias: self.bias.as_ptr().wrapping_add(c0),
-                y: y.wrapping_add(r * width * channels),
-                pixels: width,
-                channels: c1 - c0,
-                clamp: c.activation.bounds(),
-            };
             // SAFETY: guaranteed by the caller; parts begin with whole blocks.
-            unsafe { (self.kernel)(&job) };
+            unsafe { (self.kernel)(&self.row_job(r, x, y, [c0, c1])) };
         }
         if let Some(tail) = &args.tail {
             let data = y.wrapping_add(r0 * width * channels).cast();
@@ -95,6 +77,27 @@ impl RowDepthwise {
                     ([r0, r1], [c0, c1]),
                 ))
             };
+        }
+    }
+
+    /// Output row `r` of channels `c0..c1` of an image. `x` and `y` are the first of these channels in the image and in its result.
+    fn row_job(&self, r: usize, x: *const u16, y: *mut u16, [c0, c1]: [usize; 2]) -> RowJob {
+        let (c, channels) = (&self.conv, self.conv.in_channels);
+        let row = c.input[2] * channels;
+        let (taps, first) = self.visible_taps(r);
+        RowJob {
+            x: x.wrapping_add(first * row),
+            strides: [row, channels],
+            width: c.input[2],
+            before: c.padding[2],
+            taps,
+            weight: self.weight.bytes().as_ptr().cast::<f32>().wrapping_add(c0),
+            weight_tap: channels.next_multiple_of(2 * self.isa.lanes()),
+            bias: self.bias.as_ptr().wrapping_add(c0),
+            y: y.wrapping_add(r * self.out[2] * channels),
+            pixels: self.out[2],
+            channels: c1 - c0,
+            clamp: c.activation.bounds(),
         }
     }
 
