@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._errors import ExportError
 from ._fxc import Graph
-from ._model import Model, _made, from_graph
+from ._model import Model, _made, from_graph, load
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +58,9 @@ def _explained(error: Exception, strict: bool) -> ExportError:
     lines = ["error: torch.export failed to export the module"]
     lines += [" | " + line for line in said.splitlines()[:40]]
     hints = [hint for signs, hint in _HINTS if any(sign in said for sign in signs)]
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", said)
+    if unexpected and unexpected[1] in inspect.signature(load).parameters:
+        hints.insert(0, f"`{unexpected[1]}` is an option of fxc: pass options={{{unexpected[1]!r}: ...}}")
     other = "strict=False runs forward and records its calls" if strict else "strict=True analyses the bytecode of forward"
     hints.append(f"{other}; some modules can only be exported in this mode")
     lines += [f" = help: {hint}" for hint in hints]

@@ -125,11 +125,11 @@ def memory_order(value: Any) -> list[int] | None:
     if is_dense(own):
         return None
     order = sorted(own, key=lambda d: (-(strides[d] or 0), d))
-    # Dimensions of one element may have any stride.
-    order = [d for d in order if shape[d] == 1] + [d for d in order if shape[d] != 1]
-    if not is_dense(order):
-        raise Inexpressible("a tensor with gaps in memory")
-    return order
+    # Dimensions of one element may have any stride. Beside the dimensions of their stride, they get this stride.
+    for order in (order, [d for d in order if shape[d] == 1] + [d for d in order if shape[d] != 1]):
+        if is_dense(order):
+            return order
+    raise Inexpressible("a tensor with gaps in memory")
 
 
 def literal(v: Any) -> str:

@@ -102,6 +102,13 @@ def is_write(n: Node) -> bool:
     return mutable and bool(n.args) and isinstance(n.args[0], torch.fx.Node) and n.args[0].op == "placeholder"
 
 
+def written_inputs(graph: torch.fx.Graph) -> list[int]:
+    """The positions of the inputs that a graph writes to."""
+    written = {n.args[0] for n in graph.nodes if n.op == "call_function" and is_write(n)}
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    return [i for i, n in enumerate(placeholders) if n in written]
+
+
 def is_view(n: Node) -> bool:
     """Whether a node's value shares its argument's memory."""
     if n.target is operator.getitem:
@@ -263,6 +270,7 @@ def _depths(graph: torch.fx.Graph, left: dict[Node, str]) -> dict[Node, int]:
 
 
 def _is_worth_it(nodes: list[Node]) -> bool:
+    """Whether a part between ops that torch runs makes up for its call."""
     names = [str(n.target) for n in nodes]
     heavy = any(h in name for name in names for h in _HEAVY)
     return heavy or sum(map(computes, nodes)) >= _FEWEST
@@ -277,8 +285,9 @@ def plan(graph: torch.fx.Graph, left: dict[Node, str]) -> Plan:
             groups[depths[n]].append(n)
     parts: dict[int, Part] = {}
     reasons = dict(left)
+    is_whole = not any(map(computes, left))
     for depth, nodes in groups.items():
-        if _is_worth_it(nodes):
+        if is_whole or _is_worth_it(nodes):
             parts[depth] = Part(nodes)
         else:
             reasons.update({n: "a single op between ops that torch runs" for n in nodes})

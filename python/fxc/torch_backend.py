@@ -148,6 +148,9 @@ def compile_graph(settings: Settings, name: str, kind: str, gm: torch.fx.GraphMo
     run = Builder(settings, f"{name}, {kind}", gm, plan, statics).build()
     if plan.left:
         run = _Reporting(run, settings, name, kind, plan)
+    written = _partition.written_inputs(gm.graph)
+    if written:
+        run = _keeping_versions(run, written)
     compiled = sum(map(_partition.computes, (n for p in plan.parts for n in p.nodes)))
     _report.count(graphs=1, parts=len(plan.parts), nodes=compiled, seconds=time.perf_counter() - begin)
     if kind == "forward":
@@ -164,6 +167,17 @@ def _boxed(run: Runner) -> Runner:
 
     boxed._boxed_call = True  # type: ignore[attr-defined]
     return boxed
+
+
+def _keeping_versions(run: Runner, written: list[int]) -> Runner:
+    """Runs a graph whose writes to these inputs do not count as changes: AOTAutograd counts one for each input that a graph changes."""
+
+    def keeping(args: list[Any]) -> list[Any]:
+        tensors = tuple(args[i] for i in written if not args[i].is_inference())
+        with torch.autograd._unsafe_preserve_version_counter(tensors):
+            return run(args)
+
+    return keeping
 
 
 def _static_inputs(gm: torch.fx.GraphModule) -> set[Node]:

@@ -169,10 +169,14 @@ fn borrow_tensor(object: &Bound<'_, PyAny>, borrow: BorrowFn) -> PyResult<Array>
 /// fxc's error for a tensor that torch does not export.
 fn unreadable(object: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let py = object.py();
-    let layout = object.getattr("layout").and_then(|l| l.str()).map(|s| s.to_string());
+    let attribute = |name: &str| match object.getattr(name).and_then(|x| x.str()) {
+        Ok(text) => text.to_string(),
+        Err(_) => "unknown".to_string(),
+    };
     let error = PyTypeError::new_err(format!(
-        "torch does not give access to the memory of this tensor (layout {})",
-        layout.as_deref().unwrap_or("unknown")
+        "torch does not give access to the memory of this tensor (device {}, layout {})",
+        attribute("device"),
+        attribute("layout")
     ));
     error.set_cause(py, Some(cause));
     error

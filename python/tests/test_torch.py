@@ -233,6 +233,8 @@ def test_failures_of_export_are_explained() -> None:
     with pytest.raises(fxc.ExportError, match="torch.cond") as e:
         fxc.compile(lambda x: x if x.sum() > 0 else -x, torch.ones(2))
     assert e.value.__cause__ is not None
+    with pytest.raises(fxc.ExportError, match=r"pass options=\{'threads': \.\.\.\}"):
+        fxc.compile(torch.nn.Linear(2, 2), torch.ones(1, 2), threads=1)
     with pytest.raises(fxc.ExportError, match="the arguments of a call of the module"):
         fxc.compile(Net(), torch.ones(2, 4), maks=torch.ones(2, 3))
 

@@ -221,6 +221,36 @@ def test_a_graph_break_after_a_transposed_output() -> None:
     assert fxc.stats()["graphs"] == 2
 
 
+def test_a_graph_of_one_op_is_compiled() -> None:
+    x = torch.randn(5, 7)
+    agree(compiled(lambda x: x.cumsum(1))(x), x.cumsum(1))
+    stats = fxc.stats()
+    assert stats["parts"] == 1 and not stats["left to torch"]
+
+
+def test_a_write_counts_as_one_change() -> None:
+    class Count(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = torch.nn.Buffer(torch.zeros(1))
+            self.norm = torch.nn.BatchNorm1d(4)
+
+        def forward(self, x: Any) -> Any:
+            self.calls.add_(1)
+            return self.norm(x) + self.calls
+
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        torch._dynamo.reset()
+        m = Count()
+        c = compiled(m)
+        before = [b._version for b in m.buffers()]
+        with mode():
+            c(torch.randn(3, 4))
+            c(torch.randn(3, 4))
+        assert [b._version - v for b, v in zip(m.buffers(), before)] == [2, 2, 2, 2], mode
+        assert m.calls.item() == 2 and m.norm.num_batches_tracked == 2
+
+
 def test_buffers_that_batch_normalisation_writes() -> None:
     class Conv(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,6 +1,6 @@
 //! Inputs of calls.
 
-use crate::driver::{Given, Provided, Value};
+use crate::driver::{CALL, Given, Provided, Value};
 use crate::runtime::RunInput;
 use crate::tensor::{Tensor, View};
 use crate::types::{DType, Val};
@@ -118,10 +118,6 @@ impl<'a> Input<'a> {
 
     /// The value in the driver's form; `names` are the names of the inputs, by position.
     pub(super) fn to_provided(&self, names: &mut impl Iterator<Item = String>) -> Option<Provided> {
-        let origin = match self.name {
-            Some(_) => "the call",
-            None => "the call's positional arguments",
-        };
         let value = match &self.value {
             InputValue::View(v) => Val::Leaf(v.as_tensor()),
             InputValue::Value(v) => v.clone(),
@@ -129,7 +125,7 @@ impl<'a> Input<'a> {
         Some(Provided {
             name: self.name.as_ref().map(|n| n.to_string()).or_else(|| names.next())?,
             given: Given::Value(value),
-            origin: origin.into(),
+            origin: CALL.into(),
             must_match: true,
         })
     }

@@ -47,7 +47,7 @@ pub use compiled_file::{CompiledFile, PartInfo, SectionInfo, build_name};
 pub use debug::{bisect, compare, minimize};
 pub use declared::{declared_types, input_types};
 pub use function::Function;
-pub use inputs::bind::{BoundInputs, COMMAND_LINE, Dims, Given, Provided, Value};
+pub use inputs::bind::{BoundInputs, CALL, COMMAND_LINE, Dims, Given, Provided, Value};
 pub use inputs::fill::Fill;
 pub use inputs::sequence::{Sequence, stack_results};
 pub use inputs::{bind, fill, limits, literal, sizes, state, types};

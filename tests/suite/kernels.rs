@@ -65,3 +65,30 @@ fn transposed_maps_agree_with_the_interpreter() {
         );
     }
 }
+
+/// Adaptive pools whose windows all have the same size are kernels, from which nobody reads indices.
+#[test]
+fn adaptive_pools_of_equal_windows_are_kernels() {
+    let dir = Dir::new("adaptive-pools");
+    for (shape, call) in [
+        ("f32[2, 3, 12]", "aten.adaptive_max_pool1d.default(%x, [1])"),
+        ("f32[2, 3, 12]", "aten.adaptive_max_pool1d.default(%x, [4])"),
+        ("bf16[2, 3, 8, 6]", "aten.adaptive_max_pool2d.default(%x, [1, 1])"),
+        ("f64[3, 8, 6]", "aten.adaptive_max_pool2d.default(%x, [2, 6])"),
+        ("f32[1, 2, 4, 4, 6]", "aten.adaptive_max_pool3d.default(%x, [2, 1, 3])"),
+    ] {
+        let text = format!(
+            "graph main {{\n%x : {shape} = placeholder x\n%both = call_function {call}\n\
+             %y = call_function operator.getitem(%both, 0)\noutput %y\n}}\n"
+        );
+        let file = dir.file("pool.fxir", text);
+        assert!(!kernels_of(&file).is_empty(), "{shape} {call}");
+        let ran = fxc(&["run", &file, "x=randn:1", "--check"]);
+        assert!(
+            ran.code == 0 && format!("{}{}", ran.out, ran.err).contains("maximum difference 0.0e0"),
+            "{shape} {call}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+}

@@ -21,6 +21,9 @@ pub type Dims = BTreeMap<String, i64>;
 /// The origin, in messages, of values that are given directly.
 pub const COMMAND_LINE: &str = "the command line";
 
+/// The origin, in messages, of the arguments of a program's call.
+pub const CALL: &str = "the call";
+
 /// A value provided for an input.
 #[derive(Clone, Debug)]
 pub enum Given {

@@ -64,7 +64,7 @@ fn what_does_not_fit_is_told() {
     says(
         vec![x(), other(DType::I32, 10)],
         &[],
-        "E0503 input `other` must be i64[2*N], but in.npz has i32[10]",
+        "E0503 input `other` must be i64[2*N], but in.npz provides i32[10]",
     );
     says(vec![x(), other(DType::I64, 9)], &[], "E0504 input `other`");
     says(vec![x()], &[], "E0501 input `other` (i64[2*N]) has no value");

@@ -1,6 +1,6 @@
 //! Fits values to the inputs of a graph: compares types and binds sizes.
 
-use super::bind::{COMMAND_LINE, Given, InputBinder, InputPlace, Provided, Value, type_of};
+use super::bind::{CALL, COMMAND_LINE, Given, InputBinder, InputPlace, Provided, Value, type_of};
 use super::literal;
 use super::paths::is_nested;
 use crate::diag::{Code, Diagnostic};
@@ -241,7 +241,7 @@ impl InputBinder<'_> {
     pub(super) fn fit_tensor(&mut self, place: &InputPlace, want: &TensorType, x: &TensorType, origin: &str) -> bool {
         let (name, span) = (&place.name, place.span);
         if x.dtype != want.dtype {
-            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
+            let title = format!("input `{name}` must be {want}, but {origin} provides {x}");
             let d = Diagnostic::new(Code::E0503, title)
                 .at_opt(span, "declared here")
                 .help(conversion_hint(name, want, x, origin));
@@ -252,7 +252,7 @@ impl InputBinder<'_> {
             return true;
         };
         let wrong = |why: String| {
-            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
+            let title = format!("input `{name}` must be {want}, but {origin} provides {x}");
             Diagnostic::new(Code::E0504, title)
                 .at_opt(span, "declared here")
                 .note(why)
@@ -327,6 +327,9 @@ fn scalar_to_val(s: Scalar) -> Value {
 /// How to convert a tensor of type `x` to the wanted dtype at its origin.
 fn conversion_hint(name: &str, want: &TensorType, x: &TensorType, origin: &str) -> String {
     let torch = want.dtype.torch_name();
+    if origin == CALL {
+        return format!("convert it to {torch} before the call");
+    }
     let in_numpy = !(want.dtype == DType::BF16 || want.dtype.is_float8());
     match (origin == COMMAND_LINE, in_numpy) {
         (true, _) => {

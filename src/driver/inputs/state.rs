@@ -126,7 +126,7 @@ fn buffer_value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor
     let fits = |ty: &TensorType| ty.dtype == t.dtype() && ty.fixed_shape().is_none_or(|s| s == t.shape());
     match ty {
         Some(ty) if !fits(&ty) => {
-            let title = format!("buffer `{path}` must be {ty}, but {} has {}", p.origin, t.ty());
+            let title = format!("buffer `{path}` must be {ty}, but {} provides {}", p.origin, t.ty());
             Err(Diagnostic::new(Code::E0406, title).help("restore a state that was saved from this model"))
         }
         _ => Ok(t),

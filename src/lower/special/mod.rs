@@ -4,6 +4,7 @@ pub(super) mod kernels;
 mod scan;
 
 use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
+use crate::op::emit::ints_val;
 use crate::op::{Build, Call, OpId, OpResult};
 use crate::scalar::ScalarExpr;
 use crate::tensor::Scalar;
@@ -32,9 +33,12 @@ pub(in crate::lower) fn recognise_special(
         Some(OpId::ConstantPadNd) => pad(tir, ids),
         Some(OpId::MaxPool1d | OpId::MaxPool2d | OpId::MaxPool3d) => max_pool(tir, types, ids),
         Some(OpId::AvgPool1d | OpId::AvgPool2d | OpId::AvgPool3d) => avg_pool(tir, types, ids),
-        Some(OpId::AdaptiveAvgPool1d) => adaptive_avg_pool(tir, ids, 1),
-        Some(OpId::AdaptiveAvgPool2d) => adaptive_avg_pool(tir, ids, 2),
-        Some(OpId::AdaptiveAvgPool3d) => adaptive_avg_pool(tir, ids, 3),
+        Some(OpId::AdaptiveAvgPool1d | OpId::AdaptiveAvgPool2d | OpId::AdaptiveAvgPool3d) => {
+            adaptive_avg_pool(tir, ids, spatial_dims(types.op.name))
+        }
+        Some(OpId::AdaptiveMaxPool1d | OpId::AdaptiveMaxPool2d | OpId::AdaptiveMaxPool3d) => {
+            adaptive_max_pool(tir, ids, spatial_dims(types.op.name))
+        }
         Some(OpId::Cumsum) => push_scan(tir, types, ids, ScanOp::Sum),
         Some(OpId::Cumprod) => push_scan(tir, types, ids, ScanOp::Product),
         Some(OpId::ScaledDotProductAttention | OpId::BiasedAttention) => {
@@ -247,10 +251,17 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     )
 }
 
-/// An adaptive mean whose windows all have the same size: a mean over the spatial dims, or adjacent windows.
-fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<ValueId>> {
-    let x = *ids.leaf("self")?;
-    let shape = tir.value(x).shape.clone();
+/// The windows of an adaptive pool.
+enum AdaptiveWindows {
+    /// One window over all spatial dims, which are these.
+    Whole(Vec<usize>),
+    /// Adjacent windows of this size, as `kernel_size` of a pool.
+    Adjacent(Vec<i64>),
+}
+
+/// The windows of an adaptive pool, if they all have the same size.
+fn adaptive_windows(tir: &Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<AdaptiveWindows>> {
+    let shape = &tir.value(*ids.leaf("self")?).shape;
     let sizes: Vec<Option<i64>> = match ids.get("output_size") {
         Val::List(v) | Val::Tuple(v) if v.len() == spatial => v.iter().map(|s| s.as_int()).collect(),
         v => vec![v.as_int(); spatial],
@@ -265,22 +276,51 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
             _ => return Ok(None),
         }
     }
-    let whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
+    let is_whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
+    Ok(Some(if is_whole {
+        AdaptiveWindows::Whole((first..shape.len()).collect())
+    } else {
+        AdaptiveWindows::Adjacent(kernel)
+    }))
+}
+
+/// An adaptive mean whose windows all have the same size: a mean over the spatial dims, or adjacent windows.
+fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<ValueId>> {
+    let Some(windows) = adaptive_windows(tir, ids, spatial)? else {
+        return Ok(None);
+    };
+    let x = *ids.leaf("self")?;
     // A mean of half types is summed in f32 and rounded once, as torch's pool is.
     match tir.value(x).dtype {
         DType::F32 | DType::F64 => {}
-        DType::F16 | DType::BF16 if whole => {}
+        DType::F16 | DType::BF16 if matches!(windows, AdaptiveWindows::Whole(_)) => {}
         _ => return Ok(None),
     }
     let input = tir.traced(x);
     let b: &mut dyn Build = tir;
-    let result = if whole {
-        let dims: Vec<usize> = (first..shape.len()).collect();
-        b.reduce(OpId::Mean, &input, &dims, true)?
-    } else {
-        let kernel = Val::List(kernel.into_iter().map(Val::int).collect());
-        let op = [OpId::AvgPool1d, OpId::AvgPool2d, OpId::AvgPool3d][spatial - 1];
-        b.op(op, [Val::Leaf(input), kernel])?
+    let result = match windows {
+        AdaptiveWindows::Whole(dims) => b.reduce(OpId::Mean, &input, &dims, true)?,
+        AdaptiveWindows::Adjacent(kernel) => {
+            let op = [OpId::AvgPool1d, OpId::AvgPool2d, OpId::AvgPool3d][spatial - 1];
+            b.op(op, [Val::Leaf(input), ints_val(&kernel)])?
+        }
+    };
+    Ok(Some(ValueId(result.id)))
+}
+
+/// An adaptive maximum whose windows all have the same size: a maximum over the spatial dims, or adjacent windows.
+fn adaptive_max_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<ValueId>> {
+    let Some(windows) = adaptive_windows(tir, ids, spatial)? else {
+        return Ok(None);
+    };
+    let input = tir.traced(*ids.leaf("self")?);
+    let b: &mut dyn Build = tir;
+    let result = match windows {
+        AdaptiveWindows::Whole(dims) => b.reduce(OpId::Amax, &input, &dims, true)?,
+        AdaptiveWindows::Adjacent(kernel) => {
+            let op = [OpId::MaxPool1d, OpId::MaxPool2d, OpId::MaxPool3d][spatial - 1];
+            b.op(op, [Val::Leaf(input), ints_val(&kernel)])?
+        }
     };
     Ok(Some(ValueId(result.id)))
 }
