@@ -90,7 +90,7 @@ class Model(CompiledModel):
         *args: Any,
         passes: bool = False,
         every: bool = False,
-        rtol: float = 1e-4,
+        rtol: float | None = None,
         atol: float = 1e-5,
         **kwargs: Any,
     ) -> Culprit | None:
@@ -99,7 +99,7 @@ class Model(CompiledModel):
 
         passes: finds the first pass that changes a result instead.
         every: checks every node, even if the final results agree.
-        rtol, atol: the tolerances, as in `numpy.allclose`.
+        rtol, atol: the tolerances, as in `numpy.allclose`. By default, rtol is 1e-4, 1e-3 for f16 and 1.6e-2 for bf16.
         """
         search = {"passes": passes, "every": every, "rtol": rtol, "atol": atol}
         row = _fxc.bisect(self, search, args, kwargs)

@@ -25,7 +25,7 @@ type BlameRow = (String, String, usize, usize, f64, Option<String>);
 pub(crate) struct Search {
     passes: bool,
     every: bool,
-    rtol: f64,
+    rtol: Option<f64>,
     atol: f64,
 }
 

@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 /// How far results may differ.
 #[derive(clap::Args)]
 pub(super) struct ToleranceArgs {
-    /// Relative tolerance, with respect to each expected element
-    #[arg(long, default_value_t = 1e-4)]
-    rtol: f64,
+    /// Relative tolerance, with respect to each expected element [default: 0.0001, 0.001 for f16 and 0.016 for bf16]
+    #[arg(long)]
+    rtol: Option<f64>,
     /// Absolute tolerance
     #[arg(long, default_value_t = 1e-5)]
     atol: f64,

@@ -120,7 +120,7 @@ fn parse_literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
 fn blame_pass(app: &mut App, args: &Args, model: LoadedModel, names: &[&str]) -> Outcome {
     let passes: Vec<_> = names.iter().filter_map(|n| pass::by_name(n)).collect();
     let (module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
-    let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
+    let tolerance = Tolerance { rtol: None, atol: 1e-5 };
     let outcome = bisect::find_bad_pass(
         &mut app.session,
         module,

@@ -90,7 +90,7 @@ impl Args {
         let mut out: Vec<String> = vec!["--check".into(), "--no-cache".into()];
         let tolerance = self.tolerance.get();
         let mut add = |name: &str, value: String| out.extend([name.to_string(), value]);
-        add("--rtol", tolerance.rtol.to_string());
+        tolerance.rtol.iter().for_each(|x| add("--rtol", x.to_string()));
         add("--atol", tolerance.atol.to_string());
         add("--threads", self.threads.to_string());
         add("--precision", self.model.precision.name().to_string());

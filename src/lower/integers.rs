@@ -6,10 +6,10 @@
 //!
 //! If `p` is a value of bytes and `q - y` fits i8, the product is one of bytes with i32 sums, `p · (q - y)`, from which the
 //! epilogue subtracts `z * Σ(q - y)` ([`MatMul::bytes`]). Otherwise the integers may be ones that bf16 represents, so that
-//! units that multiply bf16 compute the product without rounding ([`MatMul::small_integers`]).
+//! units that multiply bf16 compute the product without rounding ([`MatMul::exact_in_bf16`]).
 //!
 //! [`MatMul::bytes`]: crate::math::contract::MatMul::bytes
-//! [`MatMul::small_integers`]: crate::math::contract::MatMul::small_integers
+//! [`MatMul::exact_in_bf16`]: crate::math::contract::MatMul::exact_in_bf16
 
 mod bytes;
 mod operands;

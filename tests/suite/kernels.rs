@@ -79,7 +79,8 @@ fn adaptive_pools_of_equal_windows_are_kernels() {
     ] {
         let text = format!(
             "graph main {{\n%x : {shape} = placeholder x\n%both = call_function {call}\n\
-             %y = call_function operator.getitem(%both, 0)\noutput %y\n}}\n"
+             %y = call_function operator.getitem(%both, 0)\n\
+             %unused = call_function operator.getitem(%both, 1)\noutput %y\n}}\n"
         );
         let file = dir.file("pool.fxir", text);
         assert!(!kernels_of(&file).is_empty(), "{shape} {call}");
@@ -90,5 +91,39 @@ fn adaptive_pools_of_equal_windows_are_kernels() {
             ran.out,
             ran.err
         );
+    }
+}
+
+/// Two layers in both directions, with states and without biases: f32 steps between conversions.
+#[test]
+fn recurrent_networks_of_half_types_are_steps() {
+    let dir = Dir::new("half-recurrent");
+    for dtype in ["bf16", "f16"] {
+        for (call, gates) in [
+            ("torch.lstm(%x, [%h, %c], [%a, %b, %a, %b, %d, %b, %d, %b]", 4),
+            ("torch.gru(%x, %h, [%a, %b, %a, %b, %d, %b, %d, %b]", 3),
+        ] {
+            let rows = 16 * gates;
+            let text = format!(
+                "graph main {{\n%x : {dtype}[7, 3, 24] = placeholder x\n%h : {dtype}[4, 3, 16] = placeholder h\n\
+                 %c : {dtype}[4, 3, 16] = placeholder c\n%a : {dtype}[{rows}, 24] = placeholder a\n\
+                 %b : {dtype}[{rows}, 16] = placeholder b\n%d : {dtype}[{rows}, 32] = placeholder d\n\
+                 %y = call_function {call}, False, 2, 0.0, False, True, False)\noutput %y\n}}\n"
+            );
+            let file = dir.file("net.fxir", text);
+            let inputs = [
+                "x=randn:1",
+                "h=randn:2",
+                "c=randn:3",
+                "a=randn:4",
+                "b=randn:5",
+                "d=randn:6",
+            ];
+            let ran = fxc(&[&["run", &file, "--check"][..], &inputs].concat());
+            assert!(ran.code == 0, "{dtype} {call}: {}{}", ran.out, ran.err);
+            let profile = fxc(&[&["bench", &file, "--seconds", "0.01", "--profile"][..], &inputs].concat());
+            let all = format!("{}{}", profile.out, profile.err);
+            assert!(all.contains("[recurrent") && !all.contains("library"), "{all}");
+        }
     }
 }

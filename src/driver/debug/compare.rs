@@ -6,10 +6,22 @@ use crate::types::DType;
 /// A tolerance: `|got - want| <= atol + rtol * |want|`, as in `numpy.allclose`, with NaN equal to NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Relative to the expected element.
-    pub rtol: f64,
+    /// Relative to the expected element; `None` stands for one that suits the dtype.
+    pub rtol: Option<f64>,
     /// Absolute.
     pub atol: f64,
+}
+
+impl Tolerance {
+    /// The relative tolerance for elements of `dtype`. That of half types, as in `torch.testing`, allows for sums in another order,
+    /// which may round to a neighbour.
+    fn rtol_for(&self, dtype: DType) -> f64 {
+        self.rtol.unwrap_or(match dtype {
+            DType::F16 => 1e-3,
+            DType::BF16 => 1.6e-2,
+            _ => 1e-4,
+        })
+    }
 }
 
 /// The result of comparing two tensors.
@@ -49,6 +61,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
         return d;
     }
     let exact = !want.dtype().is_float();
+    let rtol = tolerance.rtol_for(got.dtype());
     let mut largest = 0f64;
     for i in 0..want.numel() {
         let (g, w) = (got.get(i), want.get(i));
@@ -65,7 +78,7 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
             continue;
         }
         let diff = absolute_difference(x, y);
-        let outside = exact || !y.is_finite() || diff > tolerance.atol + tolerance.rtol * y.abs();
+        let outside = exact || !y.is_finite() || diff > tolerance.atol + rtol * y.abs();
         d.outside += outside as usize;
         // Large integers may differ by less than f64 resolves.
         if diff > d.max_abs || (outside && d.outside == 1 && d.max_abs == 0.0) {
@@ -113,7 +126,10 @@ pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    const T: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-6 };
+    const T: Tolerance = Tolerance {
+        rtol: Some(1e-3),
+        atol: 1e-6,
+    };
 
     #[test]
     fn floats_within_tolerance_agree_and_nan_is_nan() {
@@ -124,6 +140,16 @@ mod tests {
         assert!((d.relative - 5e-4).abs() < 1e-5);
         let far = Tensor::from_slice(&[4], &[1.0f32, 0.0, f32::NEG_INFINITY, -101.0]);
         assert_eq!(compare(&far, &want, T).outside, 3);
+    }
+
+    #[test]
+    fn half_types_may_round_to_a_neighbour() {
+        let t = Tolerance { rtol: None, atol: 0.0 };
+        for (dtype, step) in [(DType::F32, 5e-5), (DType::F16, 5e-4), (DType::BF16, 8e-3)] {
+            let at = |x: f64| Tensor::from_slice(&[1], &[x as f32]).to(dtype);
+            assert!(compare(&at(1.0 + step), &at(1.0), t).agrees(), "{dtype}");
+            assert!(!compare(&at(1.0 + 4.0 * step), &at(1.0), t).agrees(), "{dtype}");
+        }
     }
 
     #[test]

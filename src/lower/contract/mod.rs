@@ -49,7 +49,7 @@ pub(in crate::lower) fn matmul(
         beta: product.beta,
         activation: act,
         quantized: None,
-        small_integers: false,
+        exact_in_bf16: false,
         bytes: None,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
@@ -185,7 +185,7 @@ pub(in crate::lower) fn conv(
         input_layout: layout(last[0]),
         output_layout: layout(last[1]),
         activation: act,
-        small_integers: false,
+        exact_in_bf16: false,
         bytes: None,
     };
     let used = [params.input, params.weight].into_iter().chain(params.bias);
@@ -217,17 +217,17 @@ pub(in crate::lower) fn set_byte_input(contract: &mut Contract, input: Option<By
     }
 }
 
-/// Notes in the descriptor whether both factors are integers that bf16 represents.
-pub(in crate::lower) fn mark_small_integers(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
+/// Notes in the descriptor whether bf16 represents the elements of both factors.
+pub(in crate::lower) fn mark_exact_in_bf16(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
     let Def::Contract { contraction, .. } = def else { return };
     if contraction.out().dtype != DType::F32 {
         return;
     }
-    let is_small = |i: usize| tir.integer_range(args[i]).is_some_and(|r| r.is_exact_in_bf16());
+    let is_exact = |i: usize| tir.is_exact_in_bf16(args[i]);
     match (contraction, contract) {
-        (Contraction::MatMul(p), Contract::MatMul(desc, _)) => desc.small_integers = is_small(p.a) && is_small(p.b),
+        (Contraction::MatMul(p), Contract::MatMul(desc, _)) => desc.exact_in_bf16 = is_exact(p.a) && is_exact(p.b),
         (Contraction::Conv(c), Contract::Conv(desc, _)) => {
-            desc.small_integers = is_small(c.input) && is_small(c.weight);
+            desc.exact_in_bf16 = is_exact(c.input) && is_exact(c.weight);
         }
         _ => {}
     }
@@ -322,7 +322,7 @@ mod tests {
             beta: 1.0,
             activation: Activation::None,
             quantized: None,
-            small_integers: false,
+            exact_in_bf16: false,
             bytes: None,
         };
         let merged = merge_rows(d.clone());

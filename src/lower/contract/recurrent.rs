@@ -1,14 +1,18 @@
 //! Recurrent networks: each layer and direction becomes one product for all inputs and one [`Recurrent`] step.
 
 use crate::lower::LowerError;
+
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
+use crate::lower::special::convert_value;
 use crate::math::contract::{Recurrent, RecurrentCell};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{BufferOperand, Contract};
 use crate::types::{DType, TensorType, Val};
 
-/// Recognises `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout, and lowers them to steps. Returns `None`
-/// for other calls, which stay library calls.
+/// Recognises `lstm`, `gru`, `rnn_tanh` and `rnn_relu` without dropout, and lowers them to steps. Returns `None` for
+/// other calls, which stay library calls.
+///
+/// Half types are computed in f32. As in torch, the output of each layer is rounded; the states of the steps are not.
 pub(in crate::lower) fn recognise_recurrent(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -26,13 +30,14 @@ pub(in crate::lower) fn recognise_recurrent(
         return Ok(None);
     }
     let x = *ids.leaf("input")?;
-    let params: Vec<ValueId> = ids.leaves("params")?.into_iter().copied().collect();
-    let states: Vec<ValueId> = match cell {
+    let mut params: Vec<ValueId> = ids.leaves("params")?.into_iter().copied().collect();
+    let mut states: Vec<ValueId> = match cell {
         RecurrentCell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
         _ => vec![*ids.leaf("hx")?],
     };
     let mut net = RecurrentNetwork {
         cell,
+        dtype: tir.value(x).dtype,
         biases: ids.bool("has_biases")?,
         projected: false,
         layers: ids.int("num_layers")?.max(0) as usize,
@@ -44,11 +49,28 @@ pub(in crate::lower) fn recognise_recurrent(
     if !net.is_supported(tir, x, &params, &states) {
         return Ok(None);
     }
+    for v in params.iter_mut().chain(&mut states) {
+        *v = widen(tir, *v)?;
+    }
     net.build(tir, x, &params, &states).map(Some)
+}
+
+/// A value of a half type as f32. Constants are widened now, rather than in each call.
+fn widen(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+    let value = tir.value(v);
+    match &value.def {
+        Def::Constant(t) if value.dtype != DType::F32 && t.quantized().is_none() => {
+            let (shape, wide) = (value.shape.clone(), t.to(DType::F32));
+            tir.push(DType::F32, &shape, Def::Constant(wide))
+        }
+        _ => convert_value(tir, v, DType::F32),
+    }
 }
 
 struct RecurrentNetwork {
     cell: RecurrentCell,
+    /// The dtype of all operands and results.
+    dtype: DType,
     biases: bool,
     /// Whether each parameter set ends with the projection of the output.
     projected: bool,
@@ -66,14 +88,11 @@ impl RecurrentNetwork {
     /// Whether the steps here support these dtypes and sizes. The library call reports what is wrong with others.
     fn is_supported(&self, tir: &Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> bool {
         let sets = self.layers * self.directions;
-        let f32s = params
-            .iter()
-            .chain(states)
-            .chain([&x])
-            .all(|&v| tir.value(v).dtype == DType::F32);
+        let alike = params.iter().chain(states).all(|&v| tir.value(v).dtype == self.dtype);
+        let has_steps = alike && matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16);
         let shape = &tir.value(x).shape;
         let state_count = if self.cell == RecurrentCell::Lstm { 2 } else { 1 };
-        if !f32s || sets == 0 || params.len() != sets * self.per_set() || shape.len() != 3 || shape.contains(&0) {
+        if !has_steps || sets == 0 || params.len() != sets * self.per_set() || shape.len() != 3 || shape.contains(&0) {
             return false;
         }
         let batch = shape[!self.batch_first as usize];
@@ -104,6 +123,7 @@ impl RecurrentNetwork {
         } else {
             x
         };
+        x = widen(tir, x)?;
         let mut last: Vec<Vec<ValueId>> = vec![vec![]; states.len()];
         for layer in 0..self.layers {
             let mut outs = vec![];
@@ -119,13 +139,19 @@ impl RecurrentNetwork {
             } else {
                 concat_values(tir, &outs, 2)?
             };
+            if layer + 1 < self.layers {
+                x = convert_value(tir, x, self.dtype)?;
+                x = widen(tir, x)?;
+            }
         }
+        x = convert_value(tir, x, self.dtype)?;
         if self.batch_first {
             x = swap_leading_dims(tir, x)?;
         }
         let mut results = vec![Val::Leaf(tir.traced(x))];
         for l in &last {
             let v = if l.len() == 1 { l[0] } else { concat_values(tir, l, 0)? };
+            let v = convert_value(tir, v, self.dtype)?;
             results.push(Val::Leaf(tir.traced(v)));
         }
         Ok(Val::Tuple(results))

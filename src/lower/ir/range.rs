@@ -75,6 +75,29 @@ impl IntegerRange {
 }
 
 impl Tir {
+    /// Whether bf16 represents all elements of `v`: integers of a small range, and what was converted from bf16.
+    pub(in crate::lower) fn is_exact_in_bf16(&self, v: ValueId) -> bool {
+        self.is_converted_from_bf16(v) || self.integer_range(v).is_some_and(|r| r.is_exact_in_bf16())
+    }
+
+    fn is_converted_from_bf16(&self, v: ValueId) -> bool {
+        match &self.value(v).def {
+            Def::Pointwise { expr, .. } => match expr.roots[..] {
+                [root] => match expr.node(root) {
+                    ScalarNode::Op(ScalarOp::Cast(_, x)) => expr.dtype(x) == DType::BF16,
+                    _ => false,
+                },
+                _ => false,
+            },
+            Def::View { arg, .. } => self.is_converted_from_bf16(*arg),
+            // The last 16 bits of such an f32 are zeros.
+            Def::Constant(t) if t.dtype() == DType::F32 && t.quantized().is_none() => {
+                t.as_slice::<f32>().iter().all(|x| x.to_bits() & 0xffff == 0)
+            }
+            _ => false,
+        }
+    }
+
     /// The range of the elements of `v`; `None` unless all are integers.
     pub(in crate::lower) fn integer_range(&self, v: ValueId) -> Option<IntegerRange> {
         let reader = RangeReader {

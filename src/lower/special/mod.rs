@@ -49,7 +49,7 @@ pub(in crate::lower) fn recognise_special(
 }
 
 /// `v` converted to `dtype`, as a separate value (fused into its producer where possible).
-fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
+pub(in crate::lower) fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
     let from = tir.value(v).dtype;
     if from == dtype {
         return Ok(v);

@@ -51,9 +51,9 @@ pub struct Conv {
     pub output_layout: ConvLayout,
     /// The activation, which is applied last.
     pub activation: Activation,
-    /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
+    /// Whether bf16 represents all elements of the factors exactly. Products of pairs are then exact, and sums are
     /// rounded as those of f32.
-    pub small_integers: bool,
+    pub exact_in_bf16: bool,
     /// For products of bytes: the dtype of the input. The weight is i8 and constant, [`dtype`](Self::dtype) is that of the
     /// result, i32, and there is neither a bias nor an activation.
     pub bytes: Option<ByteInput>,
@@ -79,7 +79,7 @@ impl Conv {
             input_layout: ConvLayout::ChannelsFirst,
             output_layout: ConvLayout::ChannelsFirst,
             activation: Activation::None,
-            small_integers: false,
+            exact_in_bf16: false,
             bytes: None,
         }
     }

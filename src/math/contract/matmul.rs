@@ -63,9 +63,9 @@ pub struct MatMul {
     /// If B is a constant that is computed from integers ([`Tensor::quantized`](crate::tensor::Tensor::quantized)): the
     /// number of consecutive product indices that share a scale. Plans then keep the integers and not B.
     pub quantized: Option<usize>,
-    /// Whether all elements of the factors are integers that bf16 represents. Products of pairs are then exact, and sums are
+    /// Whether bf16 represents all elements of the factors exactly. Products of pairs are then exact, and sums are
     /// rounded as those of f32.
-    pub small_integers: bool,
+    pub exact_in_bf16: bool,
     /// For products of bytes: the dtype of A. B is i8, [`dtype`](Self::dtype) is that of the result, i32, and there is neither an
     /// addend nor an activation.
     pub bytes: Option<ByteInput>,
@@ -88,7 +88,7 @@ impl MatMul {
             beta: 1.0,
             activation: Activation::None,
             quantized: None,
-            small_integers: false,
+            exact_in_bf16: false,
             bytes: None,
         }
     }

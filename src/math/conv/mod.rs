@@ -65,7 +65,7 @@ pub(super) fn plan(
     if let Some(input) = conv.bytes {
         return plan_bytes(pairs.for_bytes(input), conv, constants, extents);
     }
-    let narrow = precision == Precision::Bf16 || conv.small_integers && pairs.are_faster_than_f32();
+    let narrow = precision == Precision::Bf16 || conv.exact_in_bf16 && pairs.are_faster_than_f32();
     let adapt = || -> Result<Box<dyn ConvPlan>, PlanError> {
         Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?))
     };

@@ -87,7 +87,7 @@ fn conv() -> impl Strategy<Value = Conv> {
                     input_layout,
                     output_layout,
                     activation,
-                    small_integers: false,
+                    exact_in_bf16: false,
                     bytes: None,
                 }
             },

@@ -76,7 +76,7 @@ fn plan_pairs(
     desc: &MatMul,
     constants: MatMulConstants,
 ) -> Option<pairs::PairMatMulPlan> {
-    if desc.small_integers && pairs.are_faster_than_f32() && desc.m > integers::ROWS {
+    if desc.exact_in_bf16 && pairs.are_faster_than_f32() && desc.m > integers::ROWS {
         // Unpacking integers in every call would take longer than reading pairs.
         return Some(pairs::PairMatMulPlan::new(pairs, desc, constants));
     }

@@ -126,7 +126,7 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
         beta: c.beta,
         activation: c.activation,
         quantized: None,
-        small_integers: false,
+        exact_in_bf16: false,
         bytes: None,
     };
     let want = expected(c, &a, &b, addend.as_ref(), strides);

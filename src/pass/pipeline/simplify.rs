@@ -7,6 +7,7 @@
 //!
 #![doc = include_str!("../examples/simplify.md")]
 
+use super::dce;
 use super::normalize::normalize;
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
@@ -72,7 +73,9 @@ fn parse_rules(text: &str) -> Vec<Rule> {
 
 /// See the module.
 pub fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
-    apply_rules(module, rules(), cx)
+    // An unused item of a tuple would count as a reader of the tuple, which a rule may replace.
+    let removed = dce::run(module, cx)?;
+    Ok(removed + apply_rules(module, rules(), cx)?)
 }
 
 /// Applies rules to a canonical module, which stays canonical.

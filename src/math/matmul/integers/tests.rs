@@ -183,7 +183,7 @@ fn products_of_small_integers_are_exact() {
             };
             let (a, b) = (values(m * k, 511, -255), values(k * n, 256, -128));
             let desc = MatMul {
-                small_integers: true,
+                exact_in_bf16: true,
                 ..MatMul::linear(DType::F32, m, n, k)
             };
             let bytes = Tensor::from_slice(&[n, k], &b);

@@ -103,8 +103,11 @@ fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         };
         layer = network.run_layer(l, &sizes, &layer)?;
         features = network.width * network.directions;
-        if l + 1 < network.layers && has_dropout(c)? {
-            drop_some(c.f64("dropout")?, x.dtype(), &mut layer);
+        if l + 1 < network.layers {
+            round_to(x.dtype(), &mut layer);
+            if has_dropout(c)? {
+                drop_some(c.f64("dropout")?, x.dtype(), &mut layer);
+            }
         }
     }
     let mut shape = vec![time, batch, features];
@@ -117,6 +120,14 @@ fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let last = network.last.iter().zip(&network.states);
     results.extend(last.map(|(v, s)| Val::Leaf(Tensor::from_slice(s.shape(), v).to(x.dtype()))));
     Ok(Val::Tuple(results))
+}
+
+/// Rounds the output of a layer to the dtype of the operands, as torch does.
+fn round_to<T: Real>(dtype: DType, x: &mut Vec<T>) {
+    if dtype != T::DTYPE {
+        let rounded = Tensor::from_slice(&[x.len()], x).to(dtype).to(T::DTYPE);
+        *x = rounded.as_slice::<T>().to_vec();
+    }
 }
 
 /// Dropout between two layers. The numbers are drawn in row-major order, as in torch.
