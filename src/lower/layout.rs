@@ -14,22 +14,37 @@ mod forms;
 
 use super::contract::byte_input;
 use super::ir::{Def, Special, Tir, ValueId};
-use crate::op::{Contraction, IndexMap, OpResult};
+use crate::op::{Contraction, Convolution, IndexMap, OpResult};
 use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
+
+/// The most channels of a depthwise convolution with lanes along rows. More channels fill vectors of their own.
+const FEW_CHANNELS: usize = 8;
+
+/// The least width of its output.
+const WIDE: usize = 24;
 
 /// Whether `v` is a convolution that has kernels for either order.
 fn is_island_conv(tir: &Tir, v: ValueId) -> bool {
     let d = tir.value(v);
-    let conv = matches!(
-        &d.def,
-        Def::Contract {
-            contraction: Contraction::Conv(_),
-            ..
-        }
-    );
+    let Def::Contract {
+        args,
+        contraction: Contraction::Conv(conv),
+    } = &d.def
+    else {
+        return false;
+    };
     let has_kernels = matches!(d.dtype, DType::F32 | DType::F16 | DType::BF16) || byte_input(tir, v).is_some();
-    conv && has_kernels && d.shape.len() >= 3
+    has_kernels && d.shape.len() >= 3 && !runs_along_rows(conv, d.dtype, &d.shape, &tir.value(args[conv.weight]).shape)
+}
+
+/// Whether a convolution is faster along the rows of channels-first planes: a filter for each of few channels, such as a blur of
+/// an image.
+fn runs_along_rows(conv: &Convolution, dtype: DType, shape: &[usize], weight: &[usize]) -> bool {
+    let is_filter = conv.groups > 1 && weight[1] == 1 && !conv.transposed && shape[1] <= FEW_CHANNELS;
+    let is_wide =
+        shape.len() <= 4 && shape.last().is_some_and(|&w| w >= WIDE) && conv.stride.last().is_some_and(|&s| s <= 2);
+    dtype == DType::F32 && is_filter && is_wide
 }
 
 /// Converts islands to channels last.

@@ -99,6 +99,10 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, 
 
 /// The result of a node whose operands are constants that fit the limit.
 fn evaluate_node(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
+    // Evaluating an operand, such as a transposed weight, is wasted if another depends on the inputs.
+    if !graph[n].inputs().into_iter().all(|i| may_be_constant(graph, i)) {
+        return None;
+    }
     let resolved = infer::resolve_node(module, graph, n).ok()?;
     if resolved.written().is_some() {
         return None;
@@ -219,6 +223,21 @@ fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
         .map(|t| t.numel() * t.dtype().size())
         .sum();
     bytes <= limit.saturating_mul(16)
+}
+
+/// Whether [`value_of`] may have a value for the node. Nothing is evaluated to find out.
+fn may_be_constant(graph: &Graph, mut n: NodeId) -> bool {
+    for _ in 0..=VIEWS {
+        let node = &graph[n];
+        if node.op() == Opcode::GetAttr || node.calls(OpId::Full) {
+            return true;
+        }
+        match viewed_operand(graph, n) {
+            Some(viewed) => n = viewed,
+            None => return node.op().is_call() && node.meta.ty.as_ref().is_some_and(infer::is_value),
+        }
+    }
+    false
 }
 
 fn value_of(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<interp::RuntimeValue> {

@@ -1,5 +1,6 @@
 //! Functions of torchvision and transformers that tracing treats as opaque.
 
+mod deform;
 mod detection;
 mod experts;
 mod grid;
@@ -23,6 +24,7 @@ pub(super) fn rows() -> Vec<Op> {
         parts_of_models(),
         experts::rows(),
         detection::rows(),
+        vec![deform::row()],
         rois::rows(),
         regions::rows(),
         grid::rows(),
