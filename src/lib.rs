@@ -58,8 +58,8 @@
 
 // Unsafe code is limited to modules that handle addresses: machine code, memory, threads and vectors.
 #![deny(unsafe_code)]
-// Some items in the modules of a runtime build are used only by the compiler.
-#![cfg_attr(not(feature = "compiler"), allow(dead_code, unused_imports))]
+// Some items in the modules of a runtime build are used only by the compiler, others only by the command line.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 // Items are `pub` only if other crates can reach them.
 #![cfg_attr(feature = "compiler", warn(unreachable_pub))]
 // The public documentation links to the compiler's internals.
@@ -148,14 +148,5 @@ pub mod custom {
 }
 
 #[cfg(feature = "compiler")]
-/// The stages of the compiler, for its own program, tests and benchmarks. They have no stability guarantees.
 #[doc(hidden)]
-pub mod internals {
-    macro_rules! stages {
-        ($($stage:ident)*) => { $(pub mod $stage { pub use crate::$stage::*; })* };
-    }
-
-    stages! { codegen driver import kernel lower math op parallel runtime scalar syntax target tensor }
-    #[cfg(feature = "cli")]
-    stages! { cli }
-}
+pub mod internals;

@@ -50,7 +50,7 @@ pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FXC
 const COMPILED_ENDING: &str = "fxc";
 
 /// Whether a path has the extension of compiled models.
-pub fn has_compiled_ending(path: &Path) -> bool {
+pub(crate) fn has_compiled_ending(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == COMPILED_ENDING)
 }
 

@@ -51,7 +51,7 @@ use std::process::ExitCode;
 /// or `-` for standard input.
 #[derive(Parser)]
 #[command(name = "fxc", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
     /// The format of diagnostics.
@@ -127,7 +127,7 @@ enum Command {
 }
 
 /// Why a command ends early.
-pub enum Stop {
+pub(crate) enum Stop {
     /// The problem has been reported to the session's diagnostics.
     Reported,
     /// The problem.
@@ -149,10 +149,10 @@ impl From<Diagnostic> for Stop {
 }
 
 /// The result of a command.
-pub type Outcome = Result<(), Stop>;
+pub(crate) type Outcome = Result<(), Stop>;
 
 /// The context of a command: the session, and how to show findings.
-pub struct App {
+pub(crate) struct App {
     /// Sources and findings.
     pub session: Session,
     format: DiagnosticFormat,
@@ -196,19 +196,19 @@ impl App {
     }
 
     /// Sets the name of the current model, for the summary.
-    pub fn set_subject(&mut self, name: &str) {
+    pub(crate) fn set_subject(&mut self, name: &str) {
         self.subject = name.to_string();
     }
 
     /// Shows a line of progress on standard error, only in the human format.
-    pub fn show_progress(&self, line: &str) {
+    pub(crate) fn show_progress(&self, line: &str) {
         if self.format == DiagnosticFormat::Human {
             output::write_progress(line);
         }
     }
 
     /// [`progress`](App::show_progress) for a line that holds for the whole command and is shown once.
-    pub fn say_once(&mut self, line: &str) {
+    pub(crate) fn say_once(&mut self, line: &str) {
         if !self.said.iter().any(|s| s == line) {
             self.show_progress(line);
             self.said.push(line.to_string());
@@ -217,7 +217,7 @@ impl App {
 
     /// Shows the findings so far, before output that depends on them. SARIF is a single document, so it waits until the
     /// end.
-    pub fn show_findings(&mut self) {
+    pub(crate) fn show_findings(&mut self) {
         if self.format != DiagnosticFormat::Sarif {
             self.write_new();
         }
@@ -262,7 +262,7 @@ impl App {
     }
 
     /// Shows and summarizes the findings since the last call, for commands that take several models.
-    pub fn sum_up(&mut self) {
+    pub(crate) fn sum_up(&mut self) {
         self.show_findings();
         let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.summed).collect();
         // If a file could not be read, there is nothing to summarize.

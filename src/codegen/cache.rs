@@ -17,7 +17,7 @@ pub(super) type FunctionKey = (Vec<u64>, CodegenOptions);
 
 /// The functions that compiled kernels currently hold. A function is freed with the last kernels that use it.
 #[derive(Default)]
-pub struct Cache(Mutex<HashMap<FunctionKey, Weak<KernelFunction>>>);
+pub(super) struct Cache(Mutex<HashMap<FunctionKey, Weak<KernelFunction>>>);
 
 impl Cache {
     /// The cache that all executables of this process share.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 /// Compiles kernels into this process's memory.
 #[derive(Clone, Default)]
-pub struct Jit {
+pub(crate) struct Jit {
     options: CodegenOptions,
     /// The functions that are already compiled.
     cache: Arc<Cache>,
@@ -24,7 +24,7 @@ pub struct Jit {
 
 impl Jit {
     /// A compiler that uses the function cache shared by all executables of this process.
-    pub fn new(options: CodegenOptions) -> Jit {
+    pub(crate) fn new(options: CodegenOptions) -> Jit {
         Jit {
             options,
             cache: Cache::of_process(),

@@ -57,9 +57,9 @@ mod vector_loops;
 mod wide;
 mod widen;
 
-pub use cache::Cache;
-pub use jit::{Jit, compile_kernels};
-pub use object::emit_object;
+pub(crate) use jit::Jit;
+pub use jit::compile_kernels;
+pub(crate) use object::emit_object;
 
 use crate::target::{Feature, Target};
 use cranelift_codegen::isa::OwnedTargetIsa;

@@ -10,7 +10,7 @@ use cranelift_object::{ObjectBuilder, ObjectModule};
 /// Compiles verified kernels to an object file. Kernel `i` is the function `kernel{i}`. Its constants are the data
 /// `kernel{i}_constants`, aligned to 64 bytes; callers pass their address as the last argument. The code refers by name
 /// to the [`host_functions`](crate::code::host_functions) that it calls.
-pub fn emit_object(kernels: &[Kernel], options: CodegenOptions) -> Result<Vec<u8>, CodeError> {
+pub(crate) fn emit_object(kernels: &[Kernel], options: CodegenOptions) -> Result<Vec<u8>, CodeError> {
     let fail = |kernel: &str, message: String| CodeError {
         kernel: kernel.into(),
         message,

@@ -63,7 +63,7 @@ pub struct Compilation {
 }
 
 /// The error for a request of compiled code for a graph that cannot be compiled.
-pub fn nothing_compiled() -> Diagnostic {
+pub(crate) fn nothing_compiled() -> Diagnostic {
     Diagnostic::new(Code::E0601, "no part of the graph can be compiled")
         .note("operations with data-dependent sizes run in the interpreter")
 }

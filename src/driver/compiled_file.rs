@@ -348,7 +348,7 @@ impl CompiledFile {
 }
 
 /// The name of this build of fxc, as files record it.
-pub fn build_name() -> &'static str {
+pub(crate) fn build_name() -> &'static str {
     BUILD
 }
 

@@ -17,7 +17,7 @@ pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
 
 /// The declared types of the entry graph's inputs with the sizes in `dims` replaced. They hold for every call with
 /// these sizes, whatever its numbers.
-pub fn declared_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
+pub(crate) fn declared_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));
     let types = graph.placeholders().into_iter().map(|p| match &graph[p].meta.ty {

@@ -15,7 +15,7 @@ const KINDS: &str = "tensors are read from .npy, .npz and .safetensors files";
 const LONGEST: usize = 1 << 30;
 
 /// The content of a model's file.
-pub enum Content {
+pub(crate) enum Content {
     /// A text, which may contain bytes that are not UTF-8.
     Text(Vec<u8>),
     /// A zip archive.
@@ -26,7 +26,7 @@ pub enum Content {
 
 /// Reads the file at `path` (standard input for `-`) if it may be a model. The first bytes of a file of another kind
 /// suffice to recognise it, and nothing else of it is read (E0703).
-pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
+pub(crate) fn read_model(path: &str) -> Result<Content, Diagnostic> {
     let cannot = |e: &std::io::Error| match path {
         "-" => {
             let title = format!("cannot read standard input: {}", plain_io_error(e));
@@ -95,14 +95,14 @@ fn not_from_stdin(kind: &str, reason: &str) -> Diagnostic {
 }
 
 /// Whether the first bytes of a file are those of a zip archive.
-pub fn is_archive(path: &Path) -> bool {
+pub(crate) fn is_archive(path: &Path) -> bool {
     let mut head = vec![];
     let read = fs::open_regular(path).and_then(|(f, _)| f.take(HEAD as u64).read_to_end(&mut head));
     read.is_ok() && matches!(FileKind::of_head(&head), FileKind::Zip)
 }
 
 /// The name of a file, or of standard input, in messages.
-pub fn display_name(path: &str) -> &str {
+pub(crate) fn display_name(path: &str) -> &str {
     match path {
         "-" => "<stdin>",
         _ => path,
@@ -122,12 +122,12 @@ pub(super) fn not_a_model(path: &str, kind: &FileKind) -> Diagnostic {
 }
 
 /// Whether a path is standard input or another open descriptor. What is read from it is gone.
-pub fn is_stream(path: &str) -> bool {
+pub(crate) fn is_stream(path: &str) -> bool {
     fs::is_stream(Path::new(path))
 }
 
 /// Whether a file is in one of the folders or below, after all symbolic links are followed.
-pub fn in_folders(file: &Path, folders: &[PathBuf]) -> bool {
+pub(crate) fn in_folders(file: &Path, folders: &[PathBuf]) -> bool {
     fs::in_folders(file, folders)
 }
 
@@ -137,22 +137,22 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Writes a whole file. A reader sees either the old content or the new one, and a failed write leaves the old one.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     fs::write(path, bytes).map_err(|e| unwritable_file(path, &plain_io_error(&e)))
 }
 
 /// The error for a file that cannot be read (E0701).
-pub fn unreadable_file(path: &Path, reason: &str) -> Diagnostic {
+pub(crate) fn unreadable_file(path: &Path, reason: &str) -> Diagnostic {
     Diagnostic::new(Code::E0701, format!("cannot read `{}`: {reason}", path.display()))
 }
 
 /// The error for a file that cannot be written (E0702).
-pub fn unwritable_file(path: &Path, reason: &str) -> Diagnostic {
+pub(crate) fn unwritable_file(path: &Path, reason: &str) -> Diagnostic {
     Diagnostic::new(Code::E0702, format!("cannot write `{}`: {reason}", path.display()))
 }
 
 /// The text of an I/O error without Rust's `(os error 2)`.
-pub fn plain_io_error(e: &std::io::Error) -> String {
+pub(crate) fn plain_io_error(e: &std::io::Error) -> String {
     without_number(&e.to_string())
 }
 
@@ -163,7 +163,7 @@ fn without_number(text: &str) -> String {
 /// Reads the tensors of an `.npy`, `.npz` or `.safetensors` file in file order. The content determines the format. The
 /// only tensor of an `.npy` file is named after the file. Returns an error if fxc does not support the element type of
 /// one.
-pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
+pub(crate) fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
     let read = |(name, array): Opened| match array {
         Ok(a) => a.read().map(|t| (name, t)),
         Err(ty) => Err(malformed_file(
@@ -175,11 +175,11 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
 }
 
 /// A name and its array, or the name of an element type that fxc does not support.
-pub type Opened = (String, Result<FileArray, String>);
+pub(crate) type Opened = (String, Result<FileArray, String>);
 
 /// [`read_tensors`] without the elements, so that headers can be compared with what is expected before memory is
 /// allocated.
-pub fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
+pub(crate) fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
     let file = files::open(path).map_err(|e| to_diagnostic(&e))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let shown = |name: &String| if name.is_empty() { stem.clone() } else { name.clone() };

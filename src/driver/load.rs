@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// Options for reading a model.
 #[derive(Clone, Debug, Default)]
-pub struct LoadOptions {
+pub(crate) struct LoadOptions {
     /// Whether an exported program keeps its exported form: its parameters are inputs, and its weights are not read.
     pub lifted: bool,
     /// The file to read the weights from. It overrides what the model names or contains.
@@ -95,7 +95,11 @@ impl Session {
 }
 
 /// Reads a model from a path or, for `-`, from standard input.
-pub fn load_model(sources: &mut Sources, path: &str, options: &LoadOptions) -> (Option<LoadedModel>, Diagnostics) {
+pub(crate) fn load_model(
+    sources: &mut Sources,
+    path: &str,
+    options: &LoadOptions,
+) -> (Option<LoadedModel>, Diagnostics) {
     match files::read_model(path) {
         Ok(Content::Archive) => load_archive(Path::new(path), options),
         Ok(Content::Compiled) => match CompiledFile::open(Path::new(path)) {
@@ -114,7 +118,7 @@ pub fn load_model(sources: &mut Sources, path: &str, options: &LoadOptions) -> (
 }
 
 /// The folder of a text; `None` for one that is in no folder.
-pub fn folder(path: &str) -> Option<PathBuf> {
+pub(crate) fn folder(path: &str) -> Option<PathBuf> {
     Path::new(path)
         .parent()
         .filter(|_| !files::is_stream(path))
@@ -152,7 +156,7 @@ pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, 
 }
 
 /// Reads a model from a text. `dir` is searched for its weights file.
-pub fn load_text(
+pub(crate) fn load_text(
     sources: &mut Sources,
     name: &str,
     text: &str,

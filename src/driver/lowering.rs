@@ -45,7 +45,7 @@ impl Session {
         let start = Instant::now();
         let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
         let mut lower = || {
-            lower::lower_traced(module, graph, binding, &mut |step, tir| {
+            lower::lower(module, graph, binding, &mut |step, tir| {
                 texts.iter_mut().for_each(|t| t.push((step, tir.to_string())));
             })
         };

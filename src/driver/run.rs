@@ -8,7 +8,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Val};
 
 /// The tensors that an executable takes, in order, from the values of the graph's placeholders.
-pub fn executable_inputs(
+pub(crate) fn executable_inputs(
     executable: &Executable,
     graph: &Graph,
     bound: &BoundInputs,
@@ -61,7 +61,7 @@ pub fn user_result(graph: &Graph, result: Value) -> Value {
 }
 
 /// The tensors of a result in flattened order, named `output.0`, `output.1`, …
-pub fn named_results(result: &Value) -> Vec<(String, Tensor)> {
+pub(crate) fn named_results(result: &Value) -> Vec<(String, Tensor)> {
     let tensors = result.leaves().into_iter();
     tensors
         .enumerate()
@@ -70,7 +70,7 @@ pub fn named_results(result: &Value) -> Vec<(String, Tensor)> {
 }
 
 /// A summary of a result for people: a line for each tensor and number, with its position in the structure.
-pub fn result_overview(result: &Value) -> String {
+pub(crate) fn result_overview(result: &Value) -> String {
     let mut items = vec![];
     collect_places(result, String::new(), &mut items);
     let width = items.iter().map(|(place, _)| place.len()).max().unwrap_or(0);
@@ -117,7 +117,7 @@ fn collect_places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Va
 }
 
 /// A one-line summary of a tensor: its range and mean, so that two runs can be compared at a glance.
-pub fn tensor_summary(t: &Tensor) -> String {
+pub(crate) fn tensor_summary(t: &Tensor) -> String {
     let n = t.numel();
     if n == 0 {
         return "empty".to_string();
@@ -173,7 +173,7 @@ fn format_number(x: f64) -> String {
 }
 
 /// A scalar as f64.
-pub fn as_f64(s: Scalar) -> f64 {
+pub(crate) fn as_f64(s: Scalar) -> f64 {
     match s {
         Scalar::F64(x) => x,
         Scalar::F32(x) | Scalar::Half(_, x) => x as f64,
@@ -184,7 +184,7 @@ pub fn as_f64(s: Scalar) -> f64 {
 
 /// The number of rows of `scores` (`[N, C]`) whose largest element is at the class given by `labels` (`[N]`), and the
 /// number of rows.
-pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Diagnostic> {
+pub(crate) fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Diagnostic> {
     let fits = scores.rank() == 2 && labels.rank() == 1 && scores.shape()[0] == labels.shape()[0];
     if !fits || labels.dtype().is_float() || scores.shape()[1] == 0 {
         let title = format!("labels {} do not match results {}", labels.ty(), scores.ty());

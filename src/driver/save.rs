@@ -22,7 +22,7 @@ use std::io;
 use std::path::Path;
 
 /// The contents of a file besides the model.
-pub struct SaveRequest<'a> {
+pub(crate) struct SaveRequest<'a> {
     /// How to compile it.
     pub request: &'a Request,
     /// The processors to compile for.
@@ -34,7 +34,7 @@ pub struct SaveRequest<'a> {
 }
 
 /// A summary of the written file.
-pub struct Saved {
+pub(crate) struct Saved {
     /// The number of native parts.
     pub parts: usize,
     /// The file's length in bytes.
@@ -43,7 +43,12 @@ pub struct Saved {
 
 /// Compiles a model and writes it to a file with its code. A graph that is partly interpreted cannot be stored as code:
 /// this is reported, and readers of the file compile the model again.
-pub fn save_compiled(session: &mut Session, model: LoadedModel, save: &SaveRequest, path: &Path) -> Staged<Saved> {
+pub(crate) fn save_compiled(
+    session: &mut Session,
+    model: LoadedModel,
+    save: &SaveRequest,
+    path: &Path,
+) -> Staged<Saved> {
     if !has_compiled_ending(path) {
         let d = unwritable_file(path, "a compiled model's name must end in .fxc");
         session.report(d);

@@ -352,10 +352,10 @@ impl Session {
 }
 
 /// The maximal number of threads of a pool. No machine has as many processors, and each thread takes memory.
-pub const MAX_THREADS: usize = 1024;
+pub(crate) const MAX_THREADS: usize = 1024;
 
 /// The number of threads for a request of `threads`: 0 means one per processor, and more than [`MAX_THREADS`] that many.
-pub fn thread_count(threads: usize) -> usize {
+pub(crate) fn thread_count(threads: usize) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n.min(MAX_THREADS),

@@ -70,7 +70,7 @@ pub trait Observer {
 
 /// Records the duration of each stage.
 #[derive(Clone, Debug, Default)]
-pub struct Timer {
+pub(crate) struct Timer {
     /// In the order in which the stages ran.
     pub times: Vec<(Stage, Duration)>,
 }
@@ -83,7 +83,7 @@ impl Observer for Timer {
 
 impl Timer {
     /// `load 1.2 ms, check 0.1 ms, …`
-    pub fn summary_line(&self) -> String {
+    pub(crate) fn summary_line(&self) -> String {
         let parts = self
             .times
             .iter()
@@ -93,7 +93,7 @@ impl Timer {
 }
 
 /// Locks a shared observer. (After a panic elsewhere it is still consistent, since each report is a single call.)
-pub fn lock_observer<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
+pub(crate) fn lock_observer<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
     observer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -23,5 +23,7 @@ mod treespec;
 mod vmap;
 mod weights;
 
-pub use pt2::{read_exported, read_mapped_pt2, read_pt2};
-pub use weights::{bind_weights, replace_weights, write_tensors, write_weights};
+pub(crate) use pt2::read_mapped_pt2;
+pub use pt2::{read_exported, read_pt2};
+pub use weights::{bind_weights, write_tensors};
+pub(crate) use weights::{replace_weights, write_weights};

@@ -43,7 +43,7 @@ pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> 
 }
 
 /// [`read_pt2`] of an archive that is mapped already; `path` is its name.
-pub fn read_mapped_pt2(path: &Path, map: Arc<Mmap>) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+pub(crate) fn read_mapped_pt2(path: &Path, map: Arc<Mmap>) -> Result<(GraphModule, Diagnostics), Diagnostics> {
     read_archive(&Archive::from_map(path.display().to_string(), map)?, false)
 }
 

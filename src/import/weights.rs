@@ -23,7 +23,7 @@ pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
 }
 
 /// [`bind_weights`] that also replaces existing values if the file has others.
-pub fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
+pub(crate) fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
     bind_file(module, path, true)
 }
 
@@ -314,7 +314,7 @@ fn list_names<'a>(list: impl ExactSizeIterator<Item = &'a str>) -> String {
 
 /// Writes the values of the module's attributes to a `.safetensors` file for [`bind_weights`]. `pick` selects the
 /// attributes, for example to exclude constants that are written in the graph's file.
-pub fn write_weights(
+pub(crate) fn write_weights(
     module: &GraphModule,
     path: &Path,
     pick: impl Fn(&str, &Attribute) -> bool,

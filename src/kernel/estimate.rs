@@ -6,10 +6,10 @@ use crate::scalar::{Binary, ScalarOp, Unary};
 
 /// The estimated speedup of vector loops. It is less than the number of lanes of the widest vectors because memory
 /// limits them.
-pub const LANES: f64 = 8.0;
+pub(crate) const LANES: f64 = 8.0;
 
 /// Estimated nanoseconds of one whole run of a kernel on one thread.
-pub fn kernel_nanoseconds(k: &Kernel) -> f64 {
+pub(crate) fn kernel_nanoseconds(k: &Kernel) -> f64 {
     block_nanoseconds(k, &k.body)
 }
 
@@ -40,7 +40,7 @@ fn inst_nanoseconds(inst: &Inst) -> f64 {
 }
 
 /// Estimated nanoseconds of one unary operation on a scalar.
-pub fn unary_nanoseconds(op: Unary) -> f64 {
+pub(crate) fn unary_nanoseconds(op: Unary) -> f64 {
     match op {
         Unary::Neg | Unary::Abs | Unary::Not | Unary::BitNot => 0.2,
         Unary::Sqrt | Unary::Rsqrt | Unary::Recip => 1.5,
@@ -49,7 +49,7 @@ pub fn unary_nanoseconds(op: Unary) -> f64 {
 }
 
 /// Estimated nanoseconds of one binary operation on scalars.
-pub fn binary_nanoseconds(op: Binary) -> f64 {
+pub(crate) fn binary_nanoseconds(op: Binary) -> f64 {
     match op {
         Binary::Pow | Binary::Atan2 | Binary::Fmod | Binary::Mod => 20.0,
         Binary::Div | Binary::FloorDiv | Binary::TruncDiv => 1.5,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 /// Returns the kernel with every invariant value moved out of the loops that it does not depend on. Nothing moves out
 /// of the parallel loop or out of loops that never run. A constant moves only with a value that needs it: constants
 /// cost nothing in a loop.
-pub fn hoist_invariants(k: &Kernel) -> Kernel {
+pub(crate) fn hoist_invariants(k: &Kernel) -> Kernel {
     let mut k = k.clone();
     let body = std::mem::take(&mut k.body);
     k.body = hoist_block(&k, body);

@@ -7,7 +7,7 @@ use crate::scalar::{Compare, EvalError};
 
 /// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
 /// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.
-pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize) -> Status {
+pub(crate) fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize) -> Status {
     let mut place = 0;
     let mut local = vec![];
     let places = k.buffers.iter().map(|b| {

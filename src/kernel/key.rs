@@ -9,12 +9,12 @@ pub const LARGE: usize = 24 << 20;
 
 /// The structure of a kernel as words. Kernels with equal keys differ at most in names and in the shapes of their
 /// parameter buffers, provided that the same ones are streamed.
-pub fn structural_key(k: &Kernel) -> Vec<u64> {
+pub(crate) fn structural_key(k: &Kernel) -> Vec<u64> {
     structural_key_with(k, None)
 }
 
 /// [`structural_key`] of the kernel with another extent of one loop variable.
-pub fn structural_key_with(k: &Kernel, changed: Option<(Var, usize)>) -> Vec<u64> {
+pub(crate) fn structural_key_with(k: &Kernel, changed: Option<(Var, usize)>) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
         let size = match b.role {

@@ -23,25 +23,31 @@
 //! under numpy. [`interpret`] runs them statement by statement; compiled code is tested against it.
 
 mod affine;
+#[cfg(test)]
 mod apply;
 mod build;
-pub mod estimate;
+pub(crate) mod estimate;
 mod hoist;
+#[cfg(test)]
 mod interp;
 mod key;
-pub mod python;
+pub(crate) mod python;
 mod status;
 mod text;
 mod verify;
 
-pub use affine::{Affine, Cond, Index};
+pub(crate) use affine::Affine;
+pub use affine::{Cond, Index};
 pub use build::KernelBuilder;
-pub use hoist::hoist_invariants;
-pub use interp::interpret;
-pub use key::{LARGE, structural_key, structural_key_with};
-pub use status::{Fault, Status};
-pub use text::IrTextError;
-pub use verify::{VerifyError, verify};
+pub(crate) use hoist::hoist_invariants;
+#[cfg(test)]
+pub(crate) use interp::interpret;
+pub use key::LARGE;
+pub(crate) use key::{structural_key, structural_key_with};
+pub(crate) use status::{Fault, Status};
+pub(crate) use text::IrTextError;
+pub(crate) use verify::VerifyError;
+pub use verify::verify;
 
 use crate::scalar::{Binary, ScalarOp};
 use crate::tensor::Scalar;
@@ -216,7 +222,7 @@ impl ReduceOp {
 }
 
 /// The smallest value of `dtype`: -inf, `INT_MIN`, False.
-pub fn lowest_value(dtype: DType) -> Scalar {
+pub(crate) fn lowest_value(dtype: DType) -> Scalar {
     match dtype {
         DType::B8 => Scalar::Bool(false),
         d if d.is_float() => Scalar::from_f64(d, f64::NEG_INFINITY),
@@ -226,7 +232,7 @@ pub fn lowest_value(dtype: DType) -> Scalar {
 }
 
 /// The largest value of `dtype`: inf, `INT_MAX`, True.
-pub fn highest_value(dtype: DType) -> Scalar {
+pub(crate) fn highest_value(dtype: DType) -> Scalar {
     match dtype {
         DType::B8 => Scalar::Bool(true),
         d if d.is_float() => Scalar::from_f64(d, f64::INFINITY),

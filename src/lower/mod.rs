@@ -16,19 +16,20 @@
 //!   views become strides;
 //! * `place` — assigns buffers to offsets in one arena.
 
-pub mod contract;
+pub(crate) mod contract;
 mod emit;
-pub mod fuse;
+#[allow(unreachable_pub)]
+pub(crate) mod fuse;
 mod integers;
-pub mod ir;
+pub(crate) mod ir;
 mod layout;
 mod pipeline;
 mod place;
 mod pools;
 mod read;
 mod refused;
-pub mod schedule;
-pub mod special;
+pub(crate) mod schedule;
+pub(crate) mod special;
 mod weights;
 
 #[cfg(test)]
@@ -36,24 +37,20 @@ mod random_tests;
 #[cfg(test)]
 mod tests;
 
-pub use contract::expansion;
-pub use ir::access;
-pub use pipeline::{PIPELINE, lower_tir, lower_tir_traced};
-pub use read::{Binding, SizedNodes};
-pub use refused::LowerError;
+pub(crate) use contract::expansion;
+pub(crate) use ir::access;
+pub use pipeline::lower_tir;
+pub(crate) use pipeline::{PIPELINE, lower_tir_traced};
+pub(crate) use read::{Binding, SizedNodes};
+pub(crate) use refused::LowerError;
 
 use crate::graph::{Graph, GraphModule};
 use crate::program::Program;
 use ir::Tir;
-use std::collections::HashMap;
 
-/// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
-pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
-    lower_traced(module, graph, &Binding::new(dims), &mut |_, _| ())
-}
-
-/// [`lower`], which also passes the tensor IR to a callback, after reading and after each step that may change it.
-pub fn lower_traced(
+/// Lowers a graph of canonical ops. `binding` gives its symbolic sizes. `seen` receives the tensor IR after reading
+/// and after each step that may change it.
+pub(crate) fn lower(
     module: &GraphModule,
     graph: &Graph,
     binding: &Binding<'_>,

@@ -7,7 +7,7 @@ use crate::op::OpResult;
 use crate::program::Program;
 
 /// One step of lowering.
-pub struct StepInfo {
+pub(crate) struct StepInfo {
     /// Its name.
     pub name: &'static str,
     /// What the step does, and why it comes at this point.
@@ -32,7 +32,7 @@ const fn step_info(name: &'static str, doc: &'static str, change: StepChange) ->
 }
 
 /// The steps after reading, in order.
-pub const PIPELINE: [StepInfo; 14] = [
+pub(crate) const PIPELINE: [StepInfo; 14] = [
     // First, because later steps treat constant weights differently from computed ones.
     step_info(
         "weights",
@@ -124,7 +124,7 @@ pub fn lower_tir(tir: Tir) -> Result<Program, LowerError> {
 }
 
 /// [`lower_tir`], which also passes the tensor IR to a callback after each step that may change it.
-pub fn lower_tir_traced(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
+pub(crate) fn lower_tir_traced(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
     let (mut fusion, mut program) = (Fusion::default(), Program::default());
     seen("read", &tir);
     for step in &PIPELINE {

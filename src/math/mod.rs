@@ -2,8 +2,8 @@
 //!
 //! [`contract`] is the interface: descriptors, plans, and the [`Library`] trait that turns a descriptor into a plan.
 //! [`native_library`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
-//! ([`Isa`]), one of which is chosen at run time. [`mod@reference`] computes the same operations directly from their
-//! definitions, slowly.
+//! ([`Isa`]), one of which is chosen at run time. The tests compare it with `reference`, which computes the same operations
+//! directly from their definitions.
 
 // Unrolled loops index arrays of registers, often several arrays with one index.
 #![allow(clippy::needless_range_loop)]
@@ -11,23 +11,23 @@
 mod attention;
 #[cfg(test)]
 mod byte_tests;
-pub mod contract;
+pub(crate) mod contract;
 mod conv;
 mod convert;
-pub mod functions;
+pub(crate) mod functions;
 mod isa;
 mod matmul;
 mod number;
 mod pack;
 mod pairs;
 mod recurrent;
-pub mod reference;
+mod reference;
 mod scratch;
 mod simd;
 mod tile;
-pub mod transpose;
+pub(crate) mod transpose;
 
-pub use crate::target::Isa;
+pub(crate) use crate::target::Isa;
 
 use crate::target::Target;
 use contract::*;

@@ -12,12 +12,6 @@ pub(super) trait Number: Element + PartialOrd + Default {
     fn from_f64(x: f64) -> Self;
     /// The number nearest to `x`; integers truncate and saturate.
     fn bound(x: f64) -> Self;
-    /// `x`, rounded or wrapped.
-    fn from_i64(x: i64) -> Self;
-    /// The value as f64.
-    fn to_f64(self) -> f64;
-    /// The value as i64.
-    fn to_i64(self) -> i64;
 }
 
 /// Clamps elements to `lo..=hi`. NaN stays NaN.
@@ -35,9 +29,6 @@ macro_rules! floats {
             fn mul(self, other: $t) -> $t { self * other }
             fn from_f64(x: f64) -> $t { x as $t }
             fn bound(x: f64) -> $t { x as $t }
-            fn from_i64(x: i64) -> $t { x as $t }
-            fn to_f64(self) -> f64 { self as f64 }
-            fn to_i64(self) -> i64 { self as i64 }
         }
     )* };
 }
@@ -50,9 +41,6 @@ macro_rules! integers {
             fn mul(self, other: $t) -> $t { self.wrapping_mul(other) }
             fn from_f64(x: f64) -> $t { x as i64 as $t }
             fn bound(x: f64) -> $t { x as $t }
-            fn from_i64(x: i64) -> $t { x as $t }
-            fn to_f64(self) -> f64 { self as f64 }
-            fn to_i64(self) -> i64 { self as i64 }
         }
     )* };
 }

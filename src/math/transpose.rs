@@ -17,7 +17,7 @@ const SIDE: usize = 16;
 ///
 /// # Safety
 /// The machine supports `isa`; `src` is readable and `dst` writable at these places, and they do not overlap.
-pub unsafe fn transpose(
+pub(crate) unsafe fn transpose(
     isa: Isa,
     src: *const f32,
     src_row: usize,
@@ -141,7 +141,14 @@ mod x86 {
 /// # Safety
 /// `src` is readable at all those elements, `dst` writable for as many as the shape has; both aligned to the element
 /// and not overlapping.
-pub unsafe fn permute(pool: &Pool, size: usize, shape: &[usize], strides: &[usize], src: *const u8, dst: *mut u8) {
+pub(crate) unsafe fn permute(
+    pool: &Pool,
+    size: usize,
+    shape: &[usize],
+    strides: &[usize],
+    src: *const u8,
+    dst: *mut u8,
+) {
     let p = Permutation::new(shape, strides);
     // SAFETY: guaranteed by the caller.
     unsafe {

@@ -7,7 +7,7 @@
 
 /// How the tensor arguments of an op are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// To the region's dtype.
     Lower,
     /// To f32.
@@ -58,7 +58,7 @@ fn list_contains(list: &str, name: &str) -> bool {
 }
 
 /// The policy for the op of a canonical path; `None` if its arguments are not converted.
-pub fn policy_of(path: &str) -> Option<Policy> {
+pub(crate) fn policy_of(path: &str) -> Option<Policy> {
     let (name, overload) = name_of(path);
     // The dispatcher has other names for overloads that write to `out` or in place; these are not listed. Of the two
     // overloads of `_convolution`, one is listed.
@@ -106,7 +106,7 @@ fn name_of(path: &str) -> (&str, &str) {
 
 /// One of the einsums that torch splits an einsum into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EinsumStep {
+pub(crate) struct EinsumStep {
     /// Indices of the operands: first those of the whole einsum, then the results of earlier steps.
     pub operands: Vec<usize>,
     /// The step's equation.
@@ -120,7 +120,7 @@ type Labels = Vec<char>;
 
 /// The steps in which torch computes an einsum, from left to right. Labels that only one operand has are summed first,
 /// in that operand's dtype. The list is empty for a single operand; `None` if the equation is invalid.
-pub fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> {
+pub(crate) fn einsum_steps(equation: &str, operands: usize) -> Option<Vec<EinsumStep>> {
     let (terms, output) = parse_labels(equation)?;
     if terms.len() != operands {
         return None;

@@ -6,11 +6,10 @@
 mod kinds;
 mod normalise;
 
-pub use self::kinds::param_accepts;
 use self::kinds::{
     is_bool, is_int, is_int_param, is_number, is_open_int_list, is_open_list, is_tensor_list, rejected_kind,
 };
-pub use self::normalise::lift_literal;
+pub(crate) use self::normalise::lift_literal;
 use self::normalise::normalise_arg;
 use super::schema::{Literal, ParamType, Schema};
 use crate::diag::nearest;
@@ -31,7 +30,7 @@ pub enum ParamOrigin {
 
 /// Where each parameter's value comes from, in parameter order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Binding {
+pub(crate) struct Binding {
     origins: Vec<ParamOrigin>,
     /// The parameter types, needed to expand single items into lists of a fixed length and to turn tuples into lists.
     types: Vec<ParamType>,
@@ -73,7 +72,7 @@ pub enum BindError {
 
 /// Which deviations from a parameter's type are accepted. torch's overloads are first tried exactly as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Leniency {
+pub(crate) struct Leniency {
     /// A `Tensor` parameter also takes a Python number (pointwise ops).
     pub numbers_as_tensors: bool,
     /// A number parameter also takes a 0-dim tensor.
@@ -97,7 +96,7 @@ const IGNORED: &[&str] = &[
 
 impl Binding {
     /// Binds arguments of these types to `schema`.
-    pub fn new(
+    pub(crate) fn new(
         schema: &Schema,
         args: &[Type],
         kwargs: &[(&str, &Type)],
@@ -149,7 +148,7 @@ impl Binding {
 
     /// The tensor parameters for which numbers are given, each with the error to report if the op does not take numbers
     /// there.
-    pub fn numbers_for_tensors(
+    pub(crate) fn numbers_for_tensors(
         &self,
         schema: &Schema,
         args: &[Type],
@@ -178,14 +177,14 @@ impl Binding {
     }
 
     /// Where each parameter's value comes from.
-    pub fn origins(&self) -> &[ParamOrigin] {
+    pub(crate) fn origins(&self) -> &[ParamOrigin] {
         &self.origins
     }
 
     /// The parameters' values, in parameter order. Tuples given for lists become lists, and one item given for a list
     /// of a fixed length is repeated. `whole` tells which leaves stand for whole lists; these are not wrapped into a
     /// list.
-    pub fn apply<U: Clone>(
+    pub(crate) fn apply<U: Clone>(
         &self,
         args: &[Val<U>],
         kwargs: &[(&str, &Val<U>)],

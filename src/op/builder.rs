@@ -8,7 +8,8 @@ macro_rules! ids {
         /// The rows as methods of a builder. A method takes the parameters without a default, by position; the others
         /// get their defaults. Use [`Build::call`] to set those as well.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the names are torch's")]
-        pub trait OpBuilder {
+        #[allow(dead_code, reason = "every row has a method, so that a decomposition may use any")]
+        pub(crate) trait OpBuilder {
             $(
                 #[doc = concat!("The row `", $name, "`.")]
                 fn $method(&mut self, $($param: impl Into<Val<Traced>>),*) -> OpResult<Traced>;

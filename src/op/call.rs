@@ -278,7 +278,7 @@ impl Call<TensorType> {
 }
 
 /// Counts `dim` of a tensor of rank `rank` from the front, or returns torch's error. A 0-dim tensor has dims -1 and 0.
-pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
+pub(crate) fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
     let n = rank.max(1) as i64;
     if (-n..n).contains(&dim) {
         Ok(dim.rem_euclid(n) as usize)
@@ -345,4 +345,4 @@ impl Sizes {
 }
 
 /// A type rule: computes the type of an op's result from the types of its arguments.
-pub type TypeRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<Type>;
+pub(crate) type TypeRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<Type>;

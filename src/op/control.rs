@@ -6,7 +6,7 @@ use crate::types::Val;
 use std::sync::Arc;
 
 /// Splits a call into its parts.
-pub fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
+pub(crate) fn control_parts<T: Clone>(call: &Call<T>) -> OpResult<ControlCall<T>> {
     let control = call.op.control();
     let control = control.ok_or_else(|| OpError::refused("not a control-flow op"))?;
     let graph = |name| graph_argument(call, name);

@@ -97,7 +97,7 @@ pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
 /// Registers a pointwise op: `expr` is in the language of [`scalar::parse`](crate::scalar::parse) over the schema's
 /// parameters. Tensors are broadcast and promoted; integers and bools become f32. Repeating a declaration returns the
 /// same op; a different declaration of the same name creates an op with a name of its own.
-pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
+pub(crate) fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
     let key = (schema.to_string(), expr.to_string());
     {
         let table = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use crate::types::{TensorType, Val};
 
 /// The order of dims, outermost first, in which a call draws its numbers; `None` if it is the logical order. `layout` is
 /// the layout of the first operand; `in_place` says whether the call writes to it.
-pub fn draw_order(c: &Call<TensorType>, layout: &Layout, in_place: bool) -> Option<Vec<usize>> {
+pub(crate) fn draw_order(c: &Call<TensorType>, layout: &Layout, in_place: bool) -> Option<Vec<usize>> {
     match c.op.facts.draws {
         DrawOrder::OfOperand => {}
         DrawOrder::InPlace if in_place => {}
@@ -23,7 +23,7 @@ pub fn draw_order(c: &Call<TensorType>, layout: &Layout, in_place: bool) -> Opti
 }
 
 /// The permutations to apply to the first operand and to the result of such a call.
-pub fn draw_permutations<T>(order: &[usize]) -> [Val<T>; 2] {
+pub(crate) fn draw_permutations<T>(order: &[usize]) -> [Val<T>; 2] {
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &d)| back[d] = i);
     let ints = |v: &[usize]| ints_val(&v.iter().map(|&d| d as i64).collect::<Vec<_>>());

@@ -6,17 +6,17 @@ use crate::op::{Meaning, OpId};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// A list of constant ints as an argument.
-pub fn ints_val<T>(v: &[i64]) -> Val<T> {
+pub(crate) fn ints_val<T>(v: &[i64]) -> Val<T> {
     Val::List(v.iter().map(|&i| Val::int(i)).collect())
 }
 
 /// A list of sizes as an argument.
-pub fn dims_val<T>(v: &[Dim]) -> Val<T> {
+pub(crate) fn dims_val<T>(v: &[Dim]) -> Val<T> {
     Val::List(v.iter().map(|d| Val::Int(d.clone())).collect())
 }
 
 /// A list of tensors as an argument.
-pub fn list_val(v: &[Traced]) -> Val<Traced> {
+pub(crate) fn list_val(v: &[Traced]) -> Val<Traced> {
     Val::List(v.iter().map(Val::from).collect())
 }
 
@@ -75,6 +75,7 @@ impl dyn Build + '_ {
     }
 
     /// `x` converted to `dtype`, or `x` itself if it already has this dtype.
+    #[allow(clippy::wrong_self_convention, reason = "the name of the row")]
     pub fn to_dtype(&mut self, x: &Traced, dtype: DType) -> OpResult<Traced> {
         if x.dtype() == dtype {
             return Ok(x.clone());
@@ -152,7 +153,7 @@ impl dyn Build + '_ {
 }
 
 /// A call of a row with arguments in parameter order; trailing parameters take their defaults.
-pub fn call_of<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
+pub(crate) fn call_of<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
         args.push(p.default.as_ref().map_or(Val::None, lift_literal));
     }
@@ -174,7 +175,7 @@ impl Build for TypeBuilder<'_> {
 
 /// The type rule of composite ops: the type of the decomposition's result. Panics if the op's meaning is not a
 /// decomposition.
-pub fn decomposed_type(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+pub(crate) fn decomposed_type(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let Meaning::Decompose(f) = call.op.meaning else {
         panic!("`{}` does not decompose", call.op.name)
     };

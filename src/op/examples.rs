@@ -13,6 +13,6 @@ pub fn all_examples() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// The example of the op, if it has one.
-pub fn example_of(op: &str) -> Option<String> {
+pub(crate) fn example_of(op: &str) -> Option<String> {
     all_examples().find(|(name, _)| *name == op).map(|(_, text)| text)
 }

@@ -8,9 +8,9 @@
 mod calls;
 mod window;
 
-pub use calls::{check_strides, has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
-pub use calls::{resize_order, template_format};
-pub use window::StridedWindow;
+pub(crate) use calls::{check_strides, has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
+pub(crate) use calls::{resize_order, template_format};
+pub(crate) use window::StridedWindow;
 
 use super::view::{DimIndex, DimMap, DimView};
 use crate::types::Dim;
@@ -27,7 +27,7 @@ pub struct Layout {
 }
 
 /// Strides of a row-major tensor without gaps.
-pub fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
+pub(crate) fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
     let mut strides = vec![Dim::Const(1); shape.len()];
     for i in (1..shape.len()).rev() {
         // In an empty tensor torch computes strides as if sizes of 0 were 1.
@@ -216,7 +216,7 @@ fn channels_last_order(rank: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The strides of a reshape as a view (torch's `computeStride`), or `None` if it must copy.
-pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
+pub(crate) fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
     if old.contains(&0) && old == new {
         return Some(strides.to_vec());
     }
@@ -253,7 +253,7 @@ pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<
 
 /// The layout of a pointwise result of shape `out`, as `TensorIterator` chooses it: dims are ordered as in the
 /// operands, and the first operand whose strides decide wins. `None` if the order depends on sizes.
-pub fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
+pub(crate) fn pointwise_layout(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
     let fills_result = |(shape, layout): &(&[Dim], &Layout)| *shape == out && layout.is_contiguous(shape) == Some(true);
     if operands.iter().all(|o| fills_result(o) || o.0.is_empty()) {
         return Some(Layout::contiguous(out));

@@ -5,7 +5,7 @@ use crate::diag::nearest;
 
 /// The rows that `name` may mean, in the table's order: a canonical name, a spelling (`torch.add`, `aten::add.Tensor`,
 /// `F.relu`, `Tensor.view`), an overload packet (`aten.add`), a module class (`nn.ReLU`), or the last part of any of these.
-pub fn find(name: &str) -> Vec<&'static Op> {
+pub(crate) fn find(name: &str) -> Vec<&'static Op> {
     let name = full_path(name);
     let writing = outs::writing_overload(&name).filter(|_| !table::is_spelling(&name));
     let path = canonical_path(writing.map_or(&name, |w| w.packet), false);
@@ -33,7 +33,7 @@ pub fn find(name: &str) -> Vec<&'static Op> {
 }
 
 /// A similar known name: one that differs only in case and underscores, else the nearest.
-pub fn similar_name(name: &str) -> Option<&'static str> {
+pub(crate) fn similar_name(name: &str) -> Option<&'static str> {
     let name = full_path(name);
     let bare = |n: &str| n.to_lowercase().replace('_', "");
     let (head, last) = name.rsplit_once('.').unwrap_or(("", &name));

@@ -35,11 +35,11 @@ pub enum Meaning {
 }
 
 /// The function of a [`Meaning::Fill`].
-pub type FillFn = fn(&Call<Tensor>, &mut [ViewMut<'_>], &Pool) -> OpResult<()>;
+pub(crate) type FillFn = fn(&Call<Tensor>, &mut [ViewMut<'_>], &Pool) -> OpResult<()>;
 
 /// The function of a row that overwrites elements of its first operand ([`Op::overwrites`](super::Op::overwrites)). The operand is
 /// the view; the call has `None` in its place. The function saves the bytes that it overwrites, and fails before it writes any.
-pub type OverwriteFn = fn(&Call<Tensor>, &mut ViewMut<'_>, &mut SavedBytes) -> OpResult<()>;
+pub(crate) type OverwriteFn = fn(&Call<Tensor>, &mut ViewMut<'_>, &mut SavedBytes) -> OpResult<()>;
 
 /// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
 ///
@@ -125,7 +125,7 @@ pub enum DtypeRule {
 
 /// A pointwise op instantiated for given types.
 #[derive(Clone, Debug)]
-pub struct PointwiseCall {
+pub(crate) struct PointwiseCall {
     /// The expression, with its casts; argument `n` is `operands[n]`.
     pub expr: ScalarExpr,
     /// For each argument of the expression, the parameter that provides it. It is always a tensor; numbers became
@@ -261,7 +261,7 @@ impl dyn Build + '_ {
 }
 
 /// A decomposition.
-pub type Decompose = fn(&mut dyn Build, &Call<Traced>) -> OpResult<Val<Traced>>;
+pub(crate) type Decompose = fn(&mut dyn Build, &Call<Traced>) -> OpResult<Val<Traced>>;
 
 impl From<&Traced> for Val<Traced> {
     fn from(t: &Traced) -> Val<Traced> {

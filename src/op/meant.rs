@@ -111,7 +111,7 @@ static INDEX: LazyLock<SpellingIndex> = LazyLock::new(|| {
 
 /// The spellings that `path` may stand for, likeliest first, and whether they have the same base name rather than a
 /// similar one. `method` says whether the call is a method call (`Tensor.relu`).
-pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
+pub(crate) fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     let path = path.replace("::", ".");
     let mut p = split_name(&path);
     if let Some((_, family)) = ALIASES.iter().find(|(from, _)| *from == p.family) {
@@ -142,7 +142,7 @@ pub fn meant_spellings(path: &str, method: bool) -> (Vec<&'static str>, bool) {
 
 /// Whether a name belongs to a dispatcher library that the table does not know: `torch.ops.mylib.relu`, `mylib::relu`.
 /// Such an op is user-defined, whatever its name. A misspelt known library (`atem::relu`) does not count.
-pub fn is_of_own_library(target: &str) -> bool {
+pub(crate) fn is_of_own_library(target: &str) -> bool {
     let path = match (target.strip_prefix("torch.ops."), target.split_once("::")) {
         (Some(rest), _) => rest.replacen("::", ".", 1),
         (None, Some((library, rest))) => format!("{library}.{rest}"),
@@ -178,7 +178,7 @@ fn spelling_rank<'s>(c: NameParts<'_>, written: NameParts<'_>, s: &'s str) -> (b
 }
 
 /// The class of `torch.nn` that a name stands for: `ReLU` for `torch.nn.ReLU`, `nn.Relu`, `relu` and `MyReLU`.
-pub fn class_meant(path: &str) -> Option<&'static str> {
+pub(crate) fn class_meant(path: &str) -> Option<&'static str> {
     let base = path.rsplit(['.', ':']).next().unwrap_or(path);
     let folded = fold_name(base);
     let mut classes: Vec<&'static str> = modules::all_classes().collect();
@@ -197,14 +197,14 @@ pub fn class_meant(path: &str) -> Option<&'static str> {
 }
 
 /// Whether a name refers to a class, not a function: `torch.nn.ReLU`, `nn.Linear`.
-pub fn names_a_class(path: &str) -> bool {
+pub(crate) fn names_a_class(path: &str) -> bool {
     let (family, base) = path.rsplit_once('.').unwrap_or(("", path));
     matches!(family, "nn" | "torch.nn")
         || family.starts_with("torch.nn.modules") && base.starts_with(char::is_uppercase)
 }
 
 /// The reason why the table leaves an op out, if it is on that list.
-pub fn why_outside(path: &str) -> Option<&'static str> {
+pub(crate) fn why_outside(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
     let p = split_name(&path);
     let list = super::outside::OUTSIDE.iter();
@@ -214,7 +214,7 @@ pub fn why_outside(path: &str) -> Option<&'static str> {
 }
 
 /// How to replace a higher-order op that has no row.
-pub fn how_replaced(path: &str) -> Option<&'static str> {
+pub(crate) fn how_replaced(path: &str) -> Option<&'static str> {
     let last = path.strip_suffix(".default").unwrap_or(path).rsplit('.').next()?;
     let list = super::outside::REPLACED.iter();
     list.filter(|(name, _)| *name == last).map(|(_, help)| *help).next()
@@ -232,7 +232,7 @@ fn is_named(p: NameParts<'_>, entry: &str) -> bool {
 }
 
 /// Whether a name is in a family that `torch.export` writes, so that decomposition to core ATen may replace it.
-pub fn is_export_level(path: &str) -> bool {
+pub(crate) fn is_export_level(path: &str) -> bool {
     let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
     let family = path.split('.').next().unwrap_or("");
     let last = path.rsplit('.').next().unwrap_or(&path);

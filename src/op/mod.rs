@@ -16,60 +16,63 @@
 //! .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)")
 //! ```
 
-pub mod autocast;
+pub(crate) mod autocast;
 mod bind;
 mod builder;
 mod call;
 mod contraction;
-pub mod control;
-pub mod custom;
+pub(crate) mod control;
+pub(crate) mod custom;
 mod demands;
-pub mod drawing;
+pub(crate) mod drawing;
 mod effect;
-pub mod emit;
-pub mod examples;
+pub(crate) mod emit;
+pub(crate) mod examples;
 mod facts;
 mod id;
-pub mod layout;
-pub mod lookup;
+pub(crate) mod layout;
+pub(crate) mod lookup;
 mod meaning;
-pub mod meant;
-pub mod modules;
-pub mod number;
+pub(crate) mod meant;
+pub(crate) mod modules;
+pub(crate) mod number;
 mod numbers;
-pub mod outs;
-pub mod outside;
-pub mod pointwise;
+pub(crate) mod outs;
+pub(crate) mod outside;
+pub(crate) mod pointwise;
 mod promotion;
-pub mod random;
+pub(crate) mod random;
 mod registry;
-pub mod rows;
-pub mod running;
+pub(crate) mod rows;
+pub(crate) mod running;
 mod schema;
-pub mod sharing;
+pub(crate) mod sharing;
 mod signature;
-pub mod spell;
+pub(crate) mod spell;
 mod table;
-pub mod view;
+pub(crate) mod view;
 
-pub use bind::{BindError, Binding, Leniency, ParamOrigin, lift_literal, param_accepts};
-pub use builder::OpBuilder;
-pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
-pub use contraction::{Contraction, Convolution, MatrixProduct};
+pub(crate) use bind::{BindError, Binding, Leniency, ParamOrigin, lift_literal};
+pub(crate) use builder::OpBuilder;
+pub use call::{Call, OpError, OpResult, Sizes};
+pub(crate) use call::{TypeRule, wrap_dim};
+pub(crate) use contraction::{Contraction, Convolution, MatrixProduct};
 pub use effect::Effect;
-pub use emit::decomposed_type;
-pub use facts::{DrawOrder, Facts, Filled, IndexLimit, MemoryOrder, MemoryUse};
+pub(crate) use emit::decomposed_type;
+pub(crate) use facts::{DrawOrder, Facts, Filled, IndexLimit, MemoryOrder, MemoryUse};
 pub use id::OpId;
 pub use meaning::*;
-pub use pointwise::{instantiate, pointwise_rule};
-pub use registry::{
-    Candidate, Spelling, candidates, canonical_path, check_signature, imported_path, is_open, resolve, resolve_among,
-    resolve_checked,
+pub(crate) use pointwise::{instantiate, pointwise_rule};
+pub(crate) use registry::{
+    Candidate, Spelling, check_signature, imported_path, is_open, resolve_among, resolve_checked,
 };
-pub use schema::{LazySchema, Literal, NoLeaf, Param, ParamList, ParamType, Schema, write_literal};
-pub use signature::overloads;
-pub use signature::texts as signature_texts;
-pub use table::{all, by_name, is_spelling, spellings};
+pub use registry::{candidates, canonical_path, resolve};
+pub use schema::ParamType;
+pub(crate) use schema::{LazySchema, Literal, Param, ParamList, Schema, write_literal};
+pub(crate) use signature::overloads;
+pub(crate) use signature::texts as signature_texts;
+pub(crate) use table::is_spelling;
+pub use table::{all, by_name};
 
 use crate::diag::Code;
 use crate::types::{Dim, TensorType, Type, Val, watch_overflow};
@@ -157,7 +160,7 @@ pub struct ModuleForm {
 
 /// torch's check for in-place calls of an op. It replaces the usual check that the result's dtype can be stored, and returns
 /// torch's error.
-pub type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
+pub(crate) type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
 
 fn has_unknown_size(ty: &Type) -> bool {
     let unknown = |d: &Dim| *d == Dim::Unknown;

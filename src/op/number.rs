@@ -7,7 +7,7 @@ use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 /// The result of the row `op` on plain numbers; `None` if Python has no such operator or an argument is not a number.
-pub fn eval_op(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
+pub(crate) fn eval_op(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
     let (x, y) = (args.first()?, args.get(1));
     let is_number = |v: &Type| number_kind(v).is_some();
     if !is_number(x) {

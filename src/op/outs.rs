@@ -86,7 +86,7 @@ const NAMED: &[(&str, &str)] = &[
 
 /// The op behind an overload that writes to its keyword arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writing<'a> {
+pub(crate) struct Writing<'a> {
     /// The op without an overload. Each of its readings is one of the overload.
     pub packet: &'a str,
     /// The names of the arguments it writes to, one per result.
@@ -94,7 +94,7 @@ pub struct Writing<'a> {
 }
 
 /// Splits the ATen overload `path` if it writes to arguments; `None` otherwise.
-pub fn writing_overload(path: &str) -> Option<Writing<'_>> {
+pub(crate) fn writing_overload(path: &str) -> Option<Writing<'_>> {
     let (packet, overload) = path.strip_prefix("aten.")?.rsplit_once('.')?;
     let packet = &path[..5 + packet.len()];
     let named = NAMED.iter().find(|(p, _)| *p == path).map(|(_, names)| *names);

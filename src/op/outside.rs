@@ -1,7 +1,7 @@
 //! The torch ops that the table leaves out, and why.
 
 /// Ops by reason. Names are torch's Python names without `torch.`, and without the path for functions of torch.nn.
-pub const OUTSIDE: &[(&str, &[&str])] = &[
+pub(crate) const OUTSIDE: &[(&str, &[&str])] = &[
     (
         "complex numbers: fxc has no complex dtypes, so it supports neither spectra nor ops that take or return them",
         &[
@@ -64,7 +64,7 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
 ];
 
 /// Higher-order ops that have no row, and how to replace each.
-pub const REPLACED: &[(&str, &str)] = &[
+pub(crate) const REPLACED: &[(&str, &str)] = &[
     ("triton_kernel_wrapper_functional", OF_OTHERS),
     ("triton_kernel_wrapper_mutation", OF_OTHERS),
 ];

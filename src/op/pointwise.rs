@@ -1,6 +1,6 @@
 //! Instantiates pointwise ops: dtypes, shapes and expressions for arguments of given types.
 
-pub use super::promotion::{Dtypes, call_dtypes, not_implemented, number_of, overflow_error, overflows};
+pub(crate) use super::promotion::{Dtypes, call_dtypes, not_implemented, number_of, overflow_error, overflows};
 
 use super::promotion::{check_numbers, is_condition, is_tensor_param, pointwise_meaning, refused_operands};
 use super::{
@@ -12,12 +12,12 @@ use crate::scalar::{DTypeSettings, ParsedValue, ScalarExpr, UntypedNumber, parse
 use crate::types::{Category, DType, Dim, TensorType, Type, Val};
 
 /// A pointwise row with a fixed expression, whose result has the broadcast shape.
-pub fn pointwise(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, text: &'static str) -> Op {
+pub(crate) fn pointwise(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, text: &'static str) -> Op {
     pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
 }
 
 /// A pointwise row whose expression depends on the arguments.
-pub fn pointwise_by(
+pub(crate) fn pointwise_by(
     declared: impl Into<RowDeclaration>,
     dtypes: DtypeRule,
     text: fn(&Call<TensorType>) -> OpResult<&'static str>,
@@ -26,7 +26,7 @@ pub fn pointwise_by(
 }
 
 /// A row that creates a tensor from numbers and indices.
-pub fn creation_row(
+pub(crate) fn creation_row(
     declared: impl Into<RowDeclaration>,
     dtypes: DtypeRule,
     shape: fn(&Call<TensorType>) -> OpResult<Vec<Dim>>,
@@ -36,7 +36,12 @@ pub fn creation_row(
 }
 
 /// A pointwise row.
-pub fn pointwise_row(declared: impl Into<RowDeclaration>, dtypes: DtypeRule, shape: ShapeRule, expr: ExprText) -> Op {
+pub(crate) fn pointwise_row(
+    declared: impl Into<RowDeclaration>,
+    dtypes: DtypeRule,
+    shape: ShapeRule,
+    expr: ExprText,
+) -> Op {
     let meaning = Pointwise {
         dtypes,
         shape,
@@ -59,7 +64,7 @@ impl Op {
 
 /// The type rule of pointwise ops. If all arguments are Python numbers, the result is a Python number, as for Python's
 /// operators.
-pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+pub(crate) fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let p = pointwise_meaning(call.op);
     if call.args.iter().any(|v| matches!(v, Val::Unknown)) {
         return Ok(Val::Unknown);
@@ -101,7 +106,7 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
 }
 
 /// The call's expression, with promotion and rounding as explicit casts, and the parameters that are its operands.
-pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
+pub(crate) fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     let p = pointwise_meaning(call.op);
     let Val::Leaf(out) = pointwise_rule(call, &mut Sizes::default())? else {
         let reason = "no operand is a tensor with a known type";

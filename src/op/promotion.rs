@@ -8,7 +8,7 @@ use crate::types::{Category, DType, Promotion, ScalarKind, TensorType, Type, Val
 
 /// The dtypes of a pointwise call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dtypes {
+pub(crate) struct Dtypes {
     /// The dtype that operands are converted to: the promoted dtype.
     pub common: DType,
     /// The dtype of the computation.
@@ -121,12 +121,12 @@ pub(super) fn refused_operands(call: &Call<TensorType>, reason: String) -> OpErr
 }
 
 /// torch's error for a kernel that does not support a dtype.
-pub fn not_implemented(kernel: &str, d: DType) -> OpError {
+pub(crate) fn not_implemented(kernel: &str, d: DType) -> OpError {
     OpError::dtype(format!("\"{kernel}\" not implemented for '{}'", d.scalar_type_name()))
 }
 
 /// The dtypes of a call, or torch's error.
-pub fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
+pub(crate) fn call_dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     check_conditions(call)?;
     if let Some(t) = call
         .args
@@ -316,7 +316,7 @@ pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
 
 /// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap around in unsigned types;
 /// infinities fit floats.
-pub fn overflows(n: UntypedNumber, dtype: DType) -> bool {
+pub(crate) fn overflows(n: UntypedNumber, dtype: DType) -> bool {
     let x = n.to_f64();
     match (dtype, n) {
         (DType::B8, _) => false,
@@ -336,7 +336,7 @@ pub fn overflows(n: UntypedNumber, dtype: DType) -> bool {
 }
 
 /// torch's error for a number that `dtype` cannot hold.
-pub fn overflow_error(dtype: DType) -> OpError {
+pub(crate) fn overflow_error(dtype: DType) -> OpError {
     let name = match dtype {
         DType::U8 => "uint8_t",
         DType::I8 => "int8_t",
@@ -348,7 +348,7 @@ pub fn overflow_error(dtype: DType) -> OpError {
 }
 
 /// The value as a constant number.
-pub fn number_of<T>(v: &Val<T>) -> Option<UntypedNumber> {
+pub(crate) fn number_of<T>(v: &Val<T>) -> Option<UntypedNumber> {
     match v {
         Val::Bool(b) => Some(UntypedNumber::Bool(*b)),
         Val::Int(d) => d.as_const().map(UntypedNumber::Int),

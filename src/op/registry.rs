@@ -82,7 +82,7 @@ const MODULES: [&str; 7] = [
 
 /// The function that is usually meant by a name without a module: `torch.max` for `max`, `operator.truediv` for
 /// `truediv`.
-pub fn imported_path(name: &str) -> Option<String> {
+pub(crate) fn imported_path(name: &str) -> Option<String> {
     if name.contains('.') {
         return None;
     }
@@ -238,7 +238,11 @@ pub fn resolve(
 
 /// Whether torch accepts these arguments for the spelling `path` by a signature of its own; `false` if no signature is
 /// known. Returns an error if torch rejects them.
-pub fn check_signature(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, (Candidate, BindError)> {
+pub(crate) fn check_signature(
+    path: &str,
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+) -> Result<bool, (Candidate, BindError)> {
     signature::check_call(path, args, kwargs).or_else(|e| {
         let packet = outs::writing_overload(path)
             .filter(|_| !is_spelling(path))
@@ -251,7 +255,7 @@ pub fn check_signature(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> R
 }
 
 /// [`resolve`] for arguments that torch's signatures accept, if `checked`.
-pub fn resolve_checked(
+pub(crate) fn resolve_checked(
     path: &str,
     args: &[Type],
     kwargs: &[(&str, &Type)],
@@ -294,7 +298,7 @@ fn resolve_path(
 
 /// Whether `path` could mean several rows because some argument types are unknown: `torch._assert(%unknown, "…")`
 /// checks a tensor or a number.
-pub fn is_open(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> bool {
+pub(crate) fn is_open(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> bool {
     let all = candidates(path);
     [false, true].into_iter().any(|lenient| {
         let fits = all.iter().filter(|c| c.bind(args, kwargs, lenient).is_ok());
@@ -305,7 +309,7 @@ pub fn is_open(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> bool {
 }
 
 /// [`resolve`] among given readings.
-pub fn resolve_among(
+pub(crate) fn resolve_among(
     candidates: &[Candidate],
     args: &[Type],
     kwargs: &[(&str, &Type)],

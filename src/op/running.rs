@@ -30,7 +30,7 @@ pub struct RunningStats {
 }
 
 /// The functional form of a call that updates running statistics.
-pub struct Functional<T> {
+pub(crate) struct Functional<T> {
     /// The functional call. The op's own results come first, the new statistics last.
     pub call: Call<T>,
     /// The number of the op's own results.
@@ -38,7 +38,7 @@ pub struct Functional<T> {
 }
 
 /// The functional form of a call that updates running statistics; `None` for other calls.
-pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
+pub(crate) fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
     let running = call.op.facts.running?;
     let is_true = |p: &str| {
         let argument = call.op.schema.index_of(p).and_then(|i| call.args.get(i));
@@ -64,7 +64,7 @@ pub fn functional_form<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
 
 impl<T: Clone> Functional<T> {
     /// The result of the original `call`, taken from the results of its functional form.
-    pub fn own_result(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
+    pub(crate) fn own_result(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
         match call.op.schema.results {
             1 => results.first().cloned().unwrap_or(Val::Unknown),
             _ => Val::Tuple(results.get(..self.results).unwrap_or_default().to_vec()),
@@ -72,7 +72,7 @@ impl<T: Clone> Functional<T> {
     }
 
     /// The parameters of the op that are written to, with their new values.
-    pub fn written_params(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
+    pub(crate) fn written_params(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
         WRITTEN
             .into_iter()
             .zip(results.iter().skip(self.results).cloned())

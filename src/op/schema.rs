@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 pub enum NoLeaf {}
 
 /// A default value.
-pub type Literal = Val<NoLeaf>;
+pub(crate) type Literal = Val<NoLeaf>;
 
 /// The type of a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -328,7 +328,7 @@ impl fmt::Display for ParamType {
 }
 
 /// A literal in the syntax of schemas and FXIR.
-pub fn write_literal(v: &Literal) -> String {
+pub(crate) fn write_literal(v: &Literal) -> String {
     match v {
         Val::None => "None".into(),
         Val::Bool(b) => if *b { "True" } else { "False" }.into(),
@@ -354,7 +354,7 @@ impl fmt::Display for LazySchema {
 }
 
 /// The parameters of a schema in schema syntax: `(Tensor self, *, number alpha=1)`.
-pub struct ParamList<'a>(pub &'a [Param]);
+pub(crate) struct ParamList<'a>(pub &'a [Param]);
 
 impl fmt::Display for ParamList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,15 +14,15 @@ use crate::types::{DType, Dim, TensorType, Val};
 
 /// Whether a write with these arguments, to a first operand with this layout, skips the check for elements that share
 /// memory.
-pub type SharedWrites = fn(&Call<TensorType>, &Layout) -> bool;
+pub(crate) type SharedWrites = fn(&Call<TensorType>, &Layout) -> bool;
 
 /// For [`Op::shared_writes`]: the check is always skipped.
-pub fn always_shared(_: &Call<TensorType>, _: &Layout) -> bool {
+pub(crate) fn always_shared(_: &Call<TensorType>, _: &Layout) -> bool {
     true
 }
 
 /// For [`Op::shared_writes`]: the check is skipped unless `value` is a tensor.
-pub fn of_numbers(c: &Call<TensorType>, _: &Layout) -> bool {
+pub(crate) fn of_numbers(c: &Call<TensorType>, _: &Layout) -> bool {
     c.opt_leaf("value").is_none()
 }
 
@@ -35,18 +35,18 @@ impl Op {
 }
 
 /// Whether this call may write to its first operand, with layout `layout`, if elements share memory.
-pub fn takes_shared(c: &Call<TensorType>, layout: &Layout) -> bool {
+pub(crate) fn takes_shared(c: &Call<TensorType>, layout: &Layout) -> bool {
     c.op.shared_writes.is_some_and(|rule| rule(c, layout))
 }
 
 /// Whether torch detects that elements share memory: a dim of more than one element has stride 0.
-pub fn is_expanded(shape: &[Dim], strides: &[Dim]) -> bool {
+pub(crate) fn is_expanded(shape: &[Dim], strides: &[Dim]) -> bool {
     let repeats = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
     !shape.contains(&Dim::Const(0)) && shape.iter().zip(strides).any(repeats)
 }
 
 /// Whether elements may share memory. Unknown sizes count as not shared.
-pub fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
+pub(crate) fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
     if is_expanded(shape, strides) {
         return true;
     }
@@ -68,7 +68,7 @@ pub fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
 }
 
 /// torch's error for a write to an expanded tensor.
-pub fn expanded_write_error() -> OpError {
+pub(crate) fn expanded_write_error() -> OpError {
     OpError::shape(
         "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
          Please clone() the tensor before performing the operation.",
@@ -76,7 +76,12 @@ pub fn expanded_write_error() -> OpError {
 }
 
 /// Writes those elements of `new` that differ from the current ones to a window of `base`'s row-major elements.
-pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &StridedWindow, new: &Traced) -> OpResult<Traced> {
+pub(crate) fn write_changes(
+    b: &mut dyn Build,
+    base: &Traced,
+    window: &StridedWindow,
+    new: &Traced,
+) -> OpResult<Traced> {
     let shape = base.shape()?.to_vec();
     let count = base.ty.numel();
     let offset = window.offset.clone().unwrap_or(Dim::Const(0));

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 /// A call in torch's spelling.
 #[derive(Clone, Debug)]
-pub struct Spelled<T> {
+pub(crate) struct Spelled<T> {
     /// The path: `torch.ops.aten.add.Tensor`, `torch.where`, or a method's name.
     pub target: String,
     /// Whether it is a method of the first argument.
@@ -56,7 +56,11 @@ const OF_NUMBERS: [&str; 7] = [
 /// Spells a call of `op`, with one argument per parameter of its row, by the first of its spellings that torch has and
 /// that can express the call. ATen's overloads come first, then functions of the torch module, of `operator`, and
 /// methods; for numbers the order is reversed. `type_of` returns the type of a leaf, if it is known.
-pub fn spell_call<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], type_of: TypeOf<T>) -> Option<Spelled<T>> {
+pub(crate) fn spell_call<T: Clone + PartialEq>(
+    op: &'static Op,
+    args: &[Val<T>],
+    type_of: TypeOf<T>,
+) -> Option<Spelled<T>> {
     let is_number: IsNumber<T> = &|l| is_number(type_of(l).as_ref());
     let numbers = op.schema.params.iter().zip(args).any(|(p, v)| {
         let takes_both = is_tensor(&p.ty) || p.ty == ParamType::Any;
@@ -73,7 +77,7 @@ pub fn spell_call<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], type_o
 }
 
 /// The type of a leaf; `None` if it is unknown.
-pub type TypeOf<'a, T> = &'a dyn Fn(&T) -> Option<Type>;
+pub(crate) type TypeOf<'a, T> = &'a dyn Fn(&T) -> Option<Type>;
 
 /// Whether a leaf is a Python number; `None` if that is unknown.
 type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;

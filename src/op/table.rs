@@ -111,12 +111,12 @@ pub(super) fn find_spelling(path: &str) -> Option<&'static str> {
 }
 
 /// Whether the table has the name or spelling.
-pub fn is_spelling(path: &str) -> bool {
+pub(crate) fn is_spelling(path: &str) -> bool {
     find_spelling(path).is_some()
 }
 
 /// All spellings, of the table and of registered ops, canonical names included.
-pub fn spellings() -> impl Iterator<Item = &'static str> {
+pub(super) fn spellings() -> impl Iterator<Item = &'static str> {
     let custom = custom::registered_ops()
         .into_iter()
         .filter(|op| op.custom.is_some())

@@ -48,7 +48,7 @@ pub struct DimIndex {
 }
 
 /// The rule of a view row: the view of the parameter `self`.
-pub type ViewRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<DimView>;
+pub(crate) type ViewRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<DimView>;
 
 impl DimIndex {
     /// The index along dim `d` of the result.
@@ -181,7 +181,7 @@ impl View {
 
 /// Offset and strides of an affine view of `rank` dims, for an operand with this offset and these strides. Sums
 /// saturate, because the stride of a dim of one element may be arbitrarily large (`x[::2**62]`).
-pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
+pub(crate) fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
     let (mut offset, mut strides) = (offset, vec![0i64; rank]);
     for (index, &s) in map.iter().zip(operand) {
         offset = offset.saturating_add(index.offset.saturating_mul(s));
@@ -193,7 +193,7 @@ pub fn compose_affine(map: &[AffineIndex], offset: i64, operand: &[i64], rank: u
 }
 
 /// Calls `f(i, offset + Σ index[d] * strides[d])` for each index of `shape` in row-major order; `i` counts from 0.
-pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut dyn FnMut(usize, usize)) {
+pub(crate) fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut dyn FnMut(usize, usize)) {
     strided_rows(shape, offset, strides, |first, base, n, step| {
         let mut p = base;
         for i in first..first + n {
@@ -206,7 +206,7 @@ pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut 
 
 /// Calls `f(i, p, n, step)` for each row along the last dim of `shape`: it has `n` elements, whose positions as of
 /// [`strided_positions`] begin with element `i` at `p` and are `step` apart.
-pub fn strided_rows(shape: &[usize], offset: i64, strides: &[i64], mut f: impl FnMut(usize, i64, usize, i64)) {
+pub(crate) fn strided_rows(shape: &[usize], offset: i64, strides: &[i64], mut f: impl FnMut(usize, i64, usize, i64)) {
     if shape.contains(&0) {
         return;
     }
@@ -239,16 +239,16 @@ pub fn strided_rows(shape: &[usize], offset: i64, strides: &[i64], mut f: impl F
 }
 
 /// The type of a view of `self`.
-pub fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
+pub(crate) fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(call.leaf("self")?.dtype, view.shape)))
 }
 
 /// The row that reinterprets the bytes of a tensor as another dtype: a view without an index map.
-pub const BITS: OpId = OpId::ViewDtype;
+pub(crate) const BITS: OpId = OpId::ViewDtype;
 
 /// The base after a write of `new` through a view: the contents of `base` after `view(base, …).copy_(new)`. `view` is a
 /// call of a view row on the base; `new` has the view's shape and the base's dtype.
-pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
+pub(crate) fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
     let base = view.leaf("self")?.clone();
     if view.op.is(BITS) {
         return b.op(BITS, [new.into(), Val::DType(base.ty.dtype)]);
@@ -297,7 +297,7 @@ fn whole_permutation(view: &DimView, base: &[Dim]) -> Option<Vec<usize>> {
 }
 
 /// The call of the view that `slice_scatter` and similar ops write to. torch writes to a copy of the whole memory.
-pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
+pub(crate) fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
     let view = c.op.facts.scatter_to?;
     let mut args = c.args.clone();
     args.remove(1);

@@ -15,7 +15,7 @@ mod cancel;
 mod priority;
 
 pub use cancel::CancelToken;
-pub use priority::yield_to_others;
+pub(crate) use priority::yield_to_others;
 
 use crate::target::{thread_target, with_target};
 use std::any::Any;
@@ -26,7 +26,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// How long an idle worker spins before it sleeps.
-pub const SPIN: Duration = Duration::from_micros(200);
+pub(crate) const SPIN: Duration = Duration::from_micros(200);
 
 /// The number of bits of each of the two chunk numbers in [`PoolState::state`]. The remaining bits hold the job's
 /// number.

@@ -3,7 +3,7 @@
 /// Gives the calling thread a low priority: a tenth of the time of a processor that another thread wants too. (With the lowest, a process
 /// that waits for the thread at its end would wait for a minute on a busy machine.) Does nothing where threads have no priorities of
 /// their own.
-pub fn yield_to_others() {
+pub(crate) fn yield_to_others() {
     #[cfg(target_os = "linux")]
     {
         const LOW: libc::c_int = 10;

@@ -24,15 +24,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The error of a run.
-pub type RunError = Box<Diagnostic>;
+pub(crate) type RunError = Box<Diagnostic>;
 
 /// The function of an op that computes whole tensors. It takes one value per parameter of the op's schema and writes
 /// its results to the views.
-pub type RoutineFn = Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
+pub(crate) type RoutineFn =
+    Box<dyn Fn(Vec<Val<Tensor>>, &mut [ViewMut<'_>], &Pool) -> Result<(), RunError> + Send + Sync>;
 
 /// The function of an op that overwrites elements of its first operand, which is the view. The arguments have `None` in its place.
 /// The former bytes are saved first; a call that fails has written nothing.
-pub type OverwriteFn =
+pub(crate) type OverwriteFn =
     Box<dyn Fn(Vec<Val<Tensor>>, &mut ViewMut<'_>, &mut SavedBytes) -> Result<(), RunError> + Send + Sync>;
 
 /// Resolves the names of routines in a program.
@@ -66,7 +67,7 @@ pub struct ExecutableOptions {
 }
 
 /// The error of work that was cancelled.
-pub fn cancelled() -> Diagnostic {
+pub(crate) fn cancelled() -> Diagnostic {
     Diagnostic::new(Code::E0512, "the run was cancelled").note("its cancel token was set; buffers are unchanged")
 }
 

@@ -21,8 +21,10 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use executable::{Executable, ExecutableOptions, OverwriteFn, RoutineFn, Routines, RunError, cancelled};
-pub use input::RunInput;
-pub use profile::{Profile, ProfileRow};
-pub use results::check_result_memory;
-pub use shared::Shared;
+pub use executable::Executable;
+pub(crate) use executable::{ExecutableOptions, OverwriteFn, RoutineFn, Routines, RunError, cancelled};
+pub(crate) use input::RunInput;
+pub(crate) use profile::Profile;
+pub use profile::ProfileRow;
+pub(crate) use results::check_result_memory;
+pub(crate) use shared::Shared;

@@ -96,7 +96,7 @@ impl Executable {
 }
 
 /// Returns an error if the caller's memory does not have the types of the results.
-pub fn check_result_memory<'a>(
+pub(crate) fn check_result_memory<'a>(
     results: impl ExactSizeIterator<Item = (DType, &'a [usize])>,
     targets: &[ViewMut<'_>],
 ) -> Result<(), RunError> {

@@ -34,7 +34,7 @@ fn eval_chebyshev(x: f64, coefficients: &[f64]) -> f64 {
 }
 
 /// Airy's function Ai. NaN at infinities, 0 from 103.892 on.
-pub fn airy_ai(x: f64) -> f64 {
+pub(crate) fn airy_ai(x: f64) -> f64 {
     if x.is_infinite() {
         return f64::NAN;
     }
@@ -95,7 +95,7 @@ fn eval_asymptotic(x: f64, order: BesselOrder) -> (f64, f64, f64) {
 }
 
 /// The Bessel function of the first kind of order 0.
-pub fn bessel_j0(x: f64) -> f64 {
+pub(crate) fn bessel_j0(x: f64) -> f64 {
     let x = x.abs();
     if x < 0.00001 {
         return 1.0 - x * x / 4.0;
@@ -110,7 +110,7 @@ pub fn bessel_j0(x: f64) -> f64 {
 }
 
 /// The Bessel function of the first kind of order 1.
-pub fn bessel_j1(x: f64) -> f64 {
+pub(crate) fn bessel_j1(x: f64) -> f64 {
     if x < 0.0 {
         return -bessel_j1(-x);
     }
@@ -124,14 +124,14 @@ pub fn bessel_j1(x: f64) -> f64 {
 }
 
 /// The Bessel function of the second kind of order 0: -inf at 0, NaN below 0.
-pub fn bessel_y0(x: f64) -> f64 {
+pub(crate) fn bessel_y0(x: f64) -> f64 {
     second_kind(x, BesselOrder::Zero, |x, z| {
         eval_polynomial(z, &Y0_YP) / eval_polynomial(z, &Y0_YQ) + FRAC_2_PI * x.ln() * bessel_j0(x)
     })
 }
 
 /// The Bessel function of the second kind of order 1: -inf at 0, NaN below 0.
-pub fn bessel_y1(x: f64) -> f64 {
+pub(crate) fn bessel_y1(x: f64) -> f64 {
     second_kind(x, BesselOrder::One, |x, z| {
         x * (eval_polynomial(z, &Y1_YP) / eval_polynomial(z, &Y1_YQ)) + FRAC_2_PI * (bessel_j1(x) * x.ln() - 1.0 / x)
     })
@@ -176,27 +176,27 @@ fn modified_k(x: f64, order: BesselOrder, scaled: bool) -> f64 {
 }
 
 /// The modified Bessel function of the second kind of order 0.
-pub fn modified_bessel_k0(x: f64) -> f64 {
+pub(crate) fn modified_bessel_k0(x: f64) -> f64 {
     modified_k(x, BesselOrder::Zero, false)
 }
 
 /// The modified Bessel function of the second kind of order 1.
-pub fn modified_bessel_k1(x: f64) -> f64 {
+pub(crate) fn modified_bessel_k1(x: f64) -> f64 {
     modified_k(x, BesselOrder::One, false)
 }
 
 /// `exp(x) * modified_bessel_k0(x)`.
-pub fn scaled_modified_bessel_k0(x: f64) -> f64 {
+pub(crate) fn scaled_modified_bessel_k0(x: f64) -> f64 {
     modified_k(x, BesselOrder::Zero, true)
 }
 
 /// `exp(x) * modified_bessel_k1(x)`.
-pub fn scaled_modified_bessel_k1(x: f64) -> f64 {
+pub(crate) fn scaled_modified_bessel_k1(x: f64) -> f64 {
     modified_k(x, BesselOrder::One, true)
 }
 
 /// `sin(x) / x`, computed by its series near 0.
-pub fn spherical_bessel_j0(x: f64) -> f64 {
+pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     if x.is_infinite() {
         return 0.0;
     }

@@ -248,7 +248,7 @@ fn at_border(a: f64, x: f64) -> Option<f64> {
 }
 
 /// The regularised upper incomplete gamma function (`torch.special.gammaincc`).
-pub fn igammac(a: f64, x: f64) -> f64 {
+pub(crate) fn igammac(a: f64, x: f64) -> f64 {
     if let Some(lower) = at_border(a, x) {
         return 1.0 - lower;
     }
@@ -274,7 +274,7 @@ pub fn igammac(a: f64, x: f64) -> f64 {
 }
 
 /// The regularised lower incomplete gamma function (`torch.special.gammainc`).
-pub fn igamma(a: f64, x: f64) -> f64 {
+pub(crate) fn igamma(a: f64, x: f64) -> f64 {
     if let Some(lower) = at_border(a, x) {
         return lower;
     }

@@ -15,7 +15,7 @@ const HALF_LN_2PI: f64 = 0.918_938_533_204_672_8;
 macro_rules! unary_table {
     ($($op:ident => $f:expr,)*) => {
         /// `op` on f64. `None` for operations that do not map floats to floats (`Not`, `BitNot`, the predicates).
-        pub fn f64_unary(op: Unary) -> Option<fn(f64) -> f64> {
+        pub(crate) fn f64_unary(op: Unary) -> Option<fn(f64) -> f64> {
             Some(match op {
                 $(Unary::$op => $f,)*
                 _ => return None,
@@ -23,7 +23,7 @@ macro_rules! unary_table {
         }
 
         /// `op` on f32, computed in f64 and rounded once.
-        pub fn f32_unary(op: Unary) -> Option<fn(f32) -> f32> {
+        pub(crate) fn f32_unary(op: Unary) -> Option<fn(f32) -> f32> {
             Some(match op {
                 $(Unary::$op => |x| $f(x as f64) as f32,)*
                 _ => return None,
@@ -80,7 +80,7 @@ unary_table! {
 macro_rules! binary_table {
     ($($op:ident => $f:expr,)*) => {
         /// `op` on f64. `None` for the bitwise operations and `Gcd`.
-        pub fn f64_binary(op: Binary) -> Option<fn(f64, f64) -> f64> {
+        pub(crate) fn f64_binary(op: Binary) -> Option<fn(f64, f64) -> f64> {
             Some(match op {
                 $(Binary::$op => $f,)*
                 Binary::Nextafter => nextafter64,
@@ -89,7 +89,7 @@ macro_rules! binary_table {
         }
 
         /// `op` on f32: arithmetic in f32 (which equals computing in f64 and rounding once), the rest computed in f64.
-        pub fn f32_binary(op: Binary) -> Option<fn(f32, f32) -> f32> {
+        pub(crate) fn f32_binary(op: Binary) -> Option<fn(f32, f32) -> f32> {
             // torch computes these in several f32 steps, whose rounding decides between two integers.
             match op {
                 Binary::FloorDiv => return Some(floor_div32),
@@ -199,7 +199,7 @@ floor_div!(f32, floor_div32, mod32, nextafter32, u32);
 
 /// `exp(x²) erfc(x)`: the product while both factors are far from overflow and underflow, and the continued fraction of
 /// `erfc` beyond (Abramowitz & Stegun 7.1.14).
-pub fn erfcx(x: f64) -> f64 {
+pub(crate) fn erfcx(x: f64) -> f64 {
     if x < 10.0 {
         // Splitting x² exactly keeps the relative error of the exponential to 1 or 2 ULP.
         let hi = f64::from_bits(x.to_bits() & !0x7ff_ffff);
@@ -222,7 +222,7 @@ pub fn erfcx(x: f64) -> f64 {
 
 /// The inverse of `erf`: Winitzki's closed form, then three steps of Halley's method, which use `erfc` near ±1 because
 /// `erf` has no digits left there.
-pub fn erfinv(y: f64) -> f64 {
+pub(crate) fn erfinv(y: f64) -> f64 {
     let a = y.abs();
     if a.is_nan() || a > 1.0 {
         return f64::NAN;
@@ -250,7 +250,7 @@ pub fn erfinv(y: f64) -> f64 {
 
 /// The derivative of `lgamma`: reflection, recurrence up to 10, and the asymptotic series (Abramowitz & Stegun 6.3.18).
 /// ±0 gives ∓∞ and a negative integer gives NaN, as in torch.
-pub fn digamma(x: f64) -> f64 {
+pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
     }
@@ -329,7 +329,7 @@ pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
 
 /// The inverse of the normal distribution function: an initial estimate (Abramowitz & Stegun 26.2.23), then Halley's
 /// method on a form of the distribution function that does not underflow.
-pub fn ndtri(p: f64) -> f64 {
+pub(crate) fn ndtri(p: f64) -> f64 {
     if !(0.0..=1.0).contains(&p) {
         return f64::NAN;
     }
@@ -351,7 +351,7 @@ pub fn ndtri(p: f64) -> f64 {
 }
 
 /// The greatest common divisor of the magnitudes.
-pub fn gcd(a: i64, b: i64) -> i64 {
+pub(crate) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while a != 0 {
         (a, b) = (b % a, a);

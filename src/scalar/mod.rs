@@ -8,22 +8,24 @@
 //! f16 and bf16 occur only as the dtypes of arguments, casts and roots. Arithmetic on them is f32 arithmetic between
 //! casts, as in torch.
 
-pub mod bessel;
+pub(crate) mod bessel;
 mod bessel_tables;
 mod eval;
 pub(crate) mod functions;
-pub mod incomplete_gamma;
-pub mod math;
+pub(crate) mod incomplete_gamma;
+pub(crate) mod math;
 mod operation;
-pub mod orthogonal;
+pub(crate) mod orthogonal;
 mod parse;
-pub mod text;
-pub mod zeta;
+pub(crate) mod text;
+pub(crate) mod zeta;
 
-pub use eval::{BlockEvaluator, EvalError, Lane, LaneSource, eval_element, eval_tensors};
-pub use operation::ScalarOp;
+#[cfg(test)]
+pub(crate) use eval::eval_element;
+pub(crate) use eval::{EvalError, eval_tensors};
+pub(crate) use operation::ScalarOp;
 pub(crate) use operation::lower_case;
-pub use parse::{DTypeSettings, ParseError, ParsedValue, UntypedNumber, parse};
+pub(crate) use parse::{DTypeSettings, ParsedValue, UntypedNumber, parse};
 
 use crate::tensor::Scalar;
 use crate::types::DType;

@@ -8,13 +8,13 @@
 use crate::tensor::Element;
 
 /// The largest number of steps of a recurrence, which take about half a second.
-pub const MOST_STEPS: i64 = 1 << 26;
+pub(crate) const MOST_STEPS: i64 = 1 << 26;
 
 /// The number of steps after which a recurrence asks whether to go on.
 const BLOCK: i64 = 1 << 16;
 
 /// Converts a degree given as a float by truncation as x86 does it: NaN and out-of-range values become far less than 0.
-pub fn degree(n: f64) -> i64 {
+pub(crate) fn degree(n: f64) -> i64 {
     if n.abs() < 9_223_372_036_854_775_807.0 {
         n as i64
     } else {
@@ -30,7 +30,7 @@ const MOST_IN_BLOCKS: i64 = 1 << 10;
 
 /// The families of `torch.special`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     /// Chebyshev's polynomials of the first kind.
     ChebyshevT,
     /// Chebyshev's polynomials of the second kind.
@@ -90,7 +90,13 @@ macro_rules! polynomials {
             ///
             /// Recurrences ask `go_on` from time to time. `None` if it says no, or if the degree needs more than [`MOST_STEPS`].
             #[inline(always)]
-            pub fn polynomial(family: Family, shifted: bool, x: $t, n: i64, go_on: &dyn Fn() -> bool) -> Option<$t> {
+            pub(super) fn polynomial(
+                family: Family,
+                shifted: bool,
+                x: $t,
+                n: i64,
+                go_on: &dyn Fn() -> bool,
+            ) -> Option<$t> {
                 if n < 0 {
                     return Some(0.0);
                 }
@@ -249,7 +255,6 @@ macro_rules! polynomials {
                 Some(q)
             }
         }
-        pub use $module::polynomial as $t;
 
         impl Real for $t {
             #[inline(always)]
@@ -266,7 +271,7 @@ macro_rules! polynomials {
 }
 
 /// The types in which torch computes polynomials.
-pub trait Real: Element {
+pub(crate) trait Real: Element {
     /// The polynomial of `family` of degree `n` at `x`; `None` if it needs too many steps, or `go_on` says no.
     fn polynomial(family: Family, shifted: bool, x: Self, n: i64, go_on: &dyn Fn() -> bool) -> Option<Self>;
 
@@ -290,7 +295,7 @@ mod tests {
     use super::*;
 
     fn value(family: Family, shifted: bool, x: f64, n: i64) -> f64 {
-        f64(family, shifted, x, n, &|| true).expect("few steps")
+        f64::polynomial(family, shifted, x, n, &|| true).expect("few steps")
     }
 
     #[test]
@@ -305,8 +310,8 @@ mod tests {
         assert_eq!(value(LaguerreL, false, 1.0, 2), -0.5);
         assert_eq!(value(LegendreP, false, 0.5, 2), -0.125);
         assert!((value(ChebyshevT, false, 0.3, 20) - 0.982_130_131_054_892).abs() < 1e-12);
-        assert_eq!(f32(HermiteH, false, 0.5, -1, &|| true), Some(0.0));
-        assert!(f32(HermiteH, false, 0.5, 129, &|| true).is_some_and(f32::is_nan));
+        assert_eq!(f32::polynomial(HermiteH, false, 0.5, -1, &|| true), Some(0.0));
+        assert!(f32::polynomial(HermiteH, false, 0.5, 129, &|| true).is_some_and(f32::is_nan));
         assert_eq!((degree(f64::NAN), degree(2.9)), (i64::MIN, 2));
     }
 
@@ -322,10 +327,10 @@ mod tests {
         assert!(value(ChebyshevW, true, 0.3, huge).abs() <= 5.0);
         assert_eq!(value(LegendreP, false, -1.0, huge), -1.0);
         // torch would count.
-        assert_eq!(f64(LegendreP, false, 0.5, huge, &|| false), None);
+        assert_eq!(f64::polynomial(LegendreP, false, 0.5, huge, &|| false), None);
         let asked = std::cell::Cell::new(0);
         let ask = || asked.replace(asked.get() + 1) < 3;
-        assert_eq!(f32(LaguerreL, false, 0.5, huge, &ask), None);
+        assert_eq!(f32::polynomial(LaguerreL, false, 0.5, huge, &ask), None);
         assert_eq!(asked.get(), 4);
     }
 
@@ -350,7 +355,7 @@ mod tests {
                 let mut out = vec![0.0; x.len()];
                 if <f32 as Real>::fill(family, shifted, n, &x, &mut out) {
                     let same = |(&x, y): (&f32, &f32)| {
-                        let one = f32(family, shifted, x, n, &|| true).expect("few steps");
+                        let one = f32::polynomial(family, shifted, x, n, &|| true).expect("few steps");
                         one.to_bits() == y.to_bits() || one.is_nan() && y.is_nan()
                     };
                     assert!(x.iter().zip(&out).all(same), "{family:?} {n} {shifted}");
@@ -361,6 +366,9 @@ mod tests {
 
     #[test]
     fn steps_are_bounded() {
-        assert_eq!(f32(Family::ChebyshevT, true, 1e-30, i64::MAX, &|| true), None);
+        assert_eq!(
+            f32::polynomial(Family::ChebyshevT, true, 1e-30, i64::MAX, &|| true),
+            None
+        );
     }
 }

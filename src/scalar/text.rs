@@ -57,7 +57,7 @@ fn print_node(node: ScalarNode, texts: &[String]) -> String {
 }
 
 /// A constant with its dtype: `f32(0.5)`, `i64(3)`.
-pub fn print_constant(s: Scalar) -> String {
+pub(crate) fn print_constant(s: Scalar) -> String {
     let mut out = s.dtype().to_string();
     let _ = match s {
         Scalar::F64(x) => write!(out, "({})", write_float(x)),
@@ -67,7 +67,7 @@ pub fn print_constant(s: Scalar) -> String {
 }
 
 /// Parses a constant that [`print_constant`] printed.
-pub fn parse_constant(text: &str) -> Option<Scalar> {
+pub(crate) fn parse_constant(text: &str) -> Option<Scalar> {
     let (dtype, value) = text.strip_suffix(')')?.split_once('(')?;
     let dtype = DType::from_short(dtype)?;
     Some(match value {
@@ -80,7 +80,7 @@ pub fn parse_constant(text: &str) -> Option<Scalar> {
 
 /// Parses the output of [`ScalarExpr`]'s `Display`, for operands of the dtypes `args`. Returns an error message if it
 /// is invalid.
-pub fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
+pub(crate) fn parse_expr(text: &str, args: &[DType]) -> Result<ScalarExpr, String> {
     let mut p = ExprParser {
         rest: text,
         args,

@@ -1,7 +1,7 @@
 //! The Hurwitz zeta function.
 
 /// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes, as in torch.
-pub fn zeta(x: f64, q: f64) -> f64 {
+pub(crate) fn zeta(x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }

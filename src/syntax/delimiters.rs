@@ -11,7 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 
 /// The maximum number of brackets and operators that are open at the same place.
-pub const MAX_DEPTH: usize = 256;
+pub(crate) const MAX_DEPTH: usize = 256;
 
 struct OpenBracket<'s> {
     token: Token<'s>,
@@ -39,7 +39,11 @@ struct BracketWalk<'s> {
 }
 
 /// Balances `tokens`. Returns no tokens if they nest too deeply to be parsed.
-pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Option<Vec<Spanned<'s>>>, Vec<Diagnostic>) {
+pub(crate) fn balance<'s>(
+    file: FileId,
+    tokens: Vec<Spanned<'s>>,
+    end: usize,
+) -> (Option<Vec<Spanned<'s>>>, Vec<Diagnostic>) {
     let mut w = BracketWalk {
         file,
         out: Vec::with_capacity(tokens.len() + 8),
@@ -65,7 +69,7 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
 }
 
 /// The diagnostic for nesting beyond [`MAX_DEPTH`].
-pub fn too_deep(span: Span) -> Diagnostic {
+pub(crate) fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0008, "the nesting is too deep")
         .at(
             span,

@@ -11,11 +11,11 @@ use logos::Logos;
 use std::ops::Range;
 
 /// A token with its start byte and its exclusive end byte.
-pub type Spanned<'s> = (usize, Token<'s>, usize);
+pub(crate) type Spanned<'s> = (usize, Token<'s>, usize);
 
 /// The result of [`lex`].
 #[derive(Debug, Default)]
-pub struct Lexed<'s> {
+pub(crate) struct Lexed<'s> {
     /// The tokens in order.
     pub tokens: Vec<Spanned<'s>>,
     /// The comments in order.
@@ -25,7 +25,7 @@ pub struct Lexed<'s> {
 }
 
 /// Tokenizes `text`, the content of `file`.
-pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
+pub(crate) fn lex(file: FileId, text: &str) -> Lexed<'_> {
     if let Some(d) = find_excess(file, text) {
         return Lexed {
             errors: vec![d],

@@ -9,33 +9,34 @@
 //! converts its types, sizes and values to those of [`crate::types`].
 
 mod actions;
-pub mod ast;
+pub(crate) mod ast;
 mod bare;
 mod check;
 mod clean;
-pub mod delimiters;
+pub(crate) mod delimiters;
 mod errors;
 pub mod format;
-pub mod lexer;
+pub(crate) mod lexer;
 mod module_repr;
 mod names;
 pub mod parse;
 mod pasted;
 mod plain;
-pub mod python_text;
+pub(crate) mod python_text;
 #[cfg(test)]
 mod random;
-pub mod resolve;
+pub(crate) mod resolve;
 mod signs;
 mod slips;
 mod spans;
-pub mod token;
-pub mod torch_text;
-pub mod torchscript;
-pub mod write;
+pub(crate) mod token;
+pub(crate) mod torch_text;
+pub(crate) mod torchscript;
+pub(crate) mod write;
 
 pub use format::format;
-pub use parse::{parse, parse_text, parse_type, parse_value};
+pub use parse::parse;
+pub(crate) use parse::{parse_text, parse_type, parse_value};
 
 #[cfg(test)]
 use parse::parse_unchecked;

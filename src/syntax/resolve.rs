@@ -31,18 +31,18 @@ const TORCH_NAMES: [&str; 21] = [
 ];
 
 /// Whether `name` is a dtype, layout, memory format or similar constant, as torch prints it.
-pub fn is_torch_name(name: &str) -> bool {
+pub(crate) fn is_torch_name(name: &str) -> bool {
     name.starts_with("torch.") && (DType::from_torch(name).is_some() || TORCH_NAMES.contains(&name))
 }
 
 /// Whether `name` has the form of torch's symbolic sizes: `s77`, `u0`. Such names need no declaration.
-pub fn is_torch_symbol(name: &str) -> bool {
+pub(crate) fn is_torch_symbol(name: &str) -> bool {
     let digits = name.strip_prefix(['s', 'u', 'z']);
     digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The type that `t` denotes. Unknown parts are [`Val::Unknown`]; an invalid type name is reported.
-pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
+pub(crate) fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
     match &t.kind {
         TypeKind::Tensor { dtype, shape } => {
             let shape = shape.as_ref().map(|s| s.iter().map(|v| size(v, d)).collect());
@@ -115,7 +115,7 @@ fn type_from_word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
 }
 
 /// The size that `v` denotes. Reports a value that is not a size or does not fit in 64 bits.
-pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
+pub(crate) fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     let (size, whole) = eval_dim(v, d);
     match size {
         Some(Dim::Unknown) if whole => {
@@ -136,7 +136,7 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
 }
 
 /// The comparison of two sizes that `v` denotes. Reports any other value.
-pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, Dim)> {
+pub(crate) fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, Dim)> {
     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
     if let ValueKind::Binary(op @ (Eq | Ne | Lt | Le | Gt | Ge), a, b) = &v.kind {
         let (a, b) = (eval_dim(a, d).0?, eval_dim(b, d).0?);
@@ -234,7 +234,7 @@ fn as_pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
 }
 
 /// Whether calls of this name are sizes: torch's size functions, `max` and `min`.
-pub fn is_size_function(name: &str) -> bool {
+pub(crate) fn is_size_function(name: &str) -> bool {
     SizeFn::from_name(name).is_some()
         || matches!(
             name,
@@ -282,7 +282,11 @@ fn apply_binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
 
 /// The value that `v` denotes. `node` returns the leaf for `%name`, or reports an undefined name and returns `None`;
 /// the value is then [`Val::Unknown`]. For a `$literal`, `node` is called with the `$`.
-pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T>>, d: &mut Diagnostics) -> Val<T> {
+pub(crate) fn value<T>(
+    v: &ast::Value,
+    node: &mut dyn FnMut(&str, Span) -> Option<Val<T>>,
+    d: &mut Diagnostics,
+) -> Val<T> {
     let mut seq = |v: &[ast::Value], d: &mut Diagnostics| v.iter().map(|x| value(x, node, d)).collect::<Vec<_>>();
     let three = |mut v: Vec<Val<T>>| {
         let c = v.pop().unwrap_or(Val::None);
@@ -309,17 +313,22 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (value(k, node, d), value(x, node, d))).collect()),
         ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
         ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
-        // A value that is not a size here has been reported by the checks of the text.
-        _ => match eval_dim(v, &mut Diagnostics::new()) {
-            (Some(Dim::Unknown), true) => {
-                let e = Diagnostic::new(Code::E0016, "size cannot be computed")
-                    .at(v.span, "it overflows 64 bits, divides by zero, or has too many terms");
-                d.push(e);
-                Val::Unknown
-            }
-            (Some(Dim::Unknown) | None, _) => Val::Unknown,
-            (Some(s), _) => Val::Int(s),
-        },
+        _ => computed_size(v, d),
+    }
+}
+
+/// The size that an expression computes.
+fn computed_size<T>(v: &ast::Value, d: &mut Diagnostics) -> Val<T> {
+    // A value that is not a size has been reported by the checks of the text.
+    match eval_dim(v, &mut Diagnostics::new()) {
+        (Some(Dim::Unknown), true) => {
+            let e = Diagnostic::new(Code::E0016, "size cannot be computed")
+                .at(v.span, "it overflows 64 bits, divides by zero, or has too many terms");
+            d.push(e);
+            Val::Unknown
+        }
+        (Some(Dim::Unknown) | None, _) => Val::Unknown,
+        (Some(s), _) => Val::Int(s),
     }
 }
 

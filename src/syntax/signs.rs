@@ -19,7 +19,7 @@ macro_rules! tokens {
         $($word:ident $text:tt)*
     ) => {
         $(#[$meta])*
-        pub enum $name<$life> {
+        pub(crate) enum $name<$life> {
             $($own)*
             $(#[token($text)] $word,)*
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// What the lexer collects besides tokens.
 #[derive(Debug, Default)]
-pub struct Extras {
+pub(crate) struct Extras {
     /// The file being lexed.
     pub file: FileId,
     /// Malformed numbers and strings.
@@ -87,11 +87,11 @@ tokens! {
 }
 
 /// Operator words, which are never names.
-pub const RESERVED: [&str; 4] = ["in", "and", "or", "not"];
+pub(crate) const RESERVED: [&str; 4] = ["in", "and", "or", "not"];
 
 impl Token<'_> {
     /// Whether a value can end with this token, so that a `-` after it subtracts.
-    pub fn ends_value(&self) -> bool {
+    pub(crate) fn ends_value(&self) -> bool {
         use Token::*;
         matches!(
             self,
@@ -100,7 +100,7 @@ impl Token<'_> {
     }
 
     /// Whether this is an operator that nests the syntax tree by one level.
-    pub fn is_operator(&self) -> bool {
+    pub(crate) fn is_operator(&self) -> bool {
         use Token::*;
         matches!(
             self,
@@ -109,7 +109,7 @@ impl Token<'_> {
     }
 
     /// Whether this word begins an item.
-    pub fn begins_item(&self) -> bool {
+    pub(crate) fn begins_item(&self) -> bool {
         use Token::*;
         matches!(
             self,
@@ -118,7 +118,7 @@ impl Token<'_> {
     }
 
     /// The text of a word that can be a name: an identifier or a keyword.
-    pub fn word(&self) -> Option<String> {
+    pub(crate) fn word(&self) -> Option<String> {
         use Token::*;
         match self {
             Ident(s) => Some(s.to_string()),
@@ -129,7 +129,7 @@ impl Token<'_> {
     }
 
     /// Whether this is an opcode.
-    pub fn is_opcode(&self) -> bool {
+    pub(crate) fn is_opcode(&self) -> bool {
         use Token::*;
         matches!(
             self,
@@ -207,7 +207,7 @@ fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
 }
 
 /// The diagnostic for an integer that does not fit in 64 bits.
-pub fn too_large(span: Span) -> Diagnostic {
+pub(crate) fn too_large(span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0005, "integer does not fit in 64 bits")
         .at(span, "outside the range -9223372036854775808 to 9223372036854775807")
         .help("torch's integers have 64 bits; write a larger magnitude as a float, such as `1e20`")
@@ -244,7 +244,7 @@ fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
 }
 
 /// Decodes Python's escapes. `start` is the offset of `body` in the file, for the spans of errors.
-pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnostic>) -> String {
+pub(crate) fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnostic>) -> String {
     let mut out = String::with_capacity(body.len());
     let mut rest = body.char_indices().peekable();
     while let Some((offset, c)) = rest.next() {

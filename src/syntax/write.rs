@@ -6,7 +6,7 @@ use crate::types::{write_complex, write_float, write_str};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Whether `s` lexes as one identifier.
-pub fn is_identifier(s: &str) -> bool {
+pub(crate) fn is_identifier(s: &str) -> bool {
     !s.is_empty()
         && !s.starts_with(|c: char| c.is_ascii_digit())
         && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -20,7 +20,7 @@ fn is_path(s: &str) -> bool {
 }
 
 /// Writes a target, or the name of a declaration: bare if it lexes as a path, else as a string.
-pub fn write_label(s: &str) -> String {
+pub(crate) fn write_label(s: &str) -> String {
     if is_path(s) { s.to_string() } else { write_str(s) }
 }
 

@@ -69,7 +69,7 @@ impl Exact for i64 {
 
 /// [`bf16::from_f32`] without branches, so that loops of it become vector code.
 #[inline(always)]
-pub fn round_to_bf16(x: f32) -> bf16 {
+pub(crate) fn round_to_bf16(x: f32) -> bf16 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     // The quiet NaN with these bits.

@@ -43,12 +43,12 @@ pub(super) fn cast_slice_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
 }
 
 /// An operand's bytes as elements. Panics if they are not aligned or not a whole number of elements.
-pub fn cells_of<T: Element>(bytes: &[u8]) -> &[T] {
+pub(crate) fn cells_of<T: Element>(bytes: &[u8]) -> &[T] {
     cast_slice(bytes)
 }
 
 /// A result's bytes as elements. Panics if they are not aligned or not a whole number of elements.
-pub fn cells_of_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
+pub(crate) fn cells_of_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
     cast_slice_mut(bytes)
 }
 

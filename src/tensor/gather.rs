@@ -11,7 +11,7 @@ use std::ops::{Add, Mul};
 /// The positions in a tensor that a line of indices refers to: `index[j] * along + j * step` for column `j`. Indices
 /// must be below `size`.
 #[derive(Clone, Copy)]
-pub struct IndexedLine<'a> {
+pub(crate) struct IndexedLine<'a> {
     /// The indices.
     pub index: &'a [i64],
     /// The size of the indexed dim.
@@ -40,7 +40,7 @@ impl IndexedLine<'_> {
 
     /// Reads an element for each index. Returns false, and writes nothing, if an index is out of bounds. Panics if
     /// `src` is too short for indices below the size, or if `out` and the indices differ in length.
-    pub fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
+    pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
         assert_eq!(self.index.len(), out.len());
         let within = self.is_within(src.len());
         if within {
@@ -53,7 +53,7 @@ impl IndexedLine<'_> {
 
     /// Combines element `j * shift` of `src` with the element that index `j` refers to, in order. Returns false, and
     /// writes nothing, if an index is out of bounds. Panics if `dst` or `src` is too short.
-    pub fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], shift: usize, combine: impl Fn(T, T) -> T) -> bool {
+    pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], shift: usize, combine: impl Fn(T, T) -> T) -> bool {
         if !self.is_within(dst.len()) {
             return false;
         }
@@ -88,7 +88,7 @@ unsafe fn read_line<T: Copy>(src: &[T], index: &[i64], along: usize, step: usize
 
 /// `out[j] = src[index[j]]`, where negative indices count from the end. Returns false, and writes nothing, if an index is out of bounds.
 /// Panics if `index` and `out` differ in length.
-pub fn take_elements<T: Copy>(src: &[T], index: &[i64], out: &mut [T]) -> bool {
+pub(crate) fn take_elements<T: Copy>(src: &[T], index: &[i64], out: &mut [T]) -> bool {
     assert_eq!(index.len(), out.len());
     let n = src.len() as i64;
     let from_front = |i: i64| i + if i < 0 { n } else { 0 };
@@ -121,7 +121,7 @@ fn check_places_body(n: usize, places: &[i32]) {
 
 /// `out[j] = src[places[j]]`; zero for negative positions. Panics if a position is out of bounds, or if `src` is
 /// empty.
-pub fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]) {
+pub(crate) fn gather_places<T: Copy + Default>(src: &[T], places: &[i32], out: &mut [T]) {
     check_places(src.len(), places);
     let n = places.len().min(out.len());
     // SAFETY: the positions were checked.
@@ -143,7 +143,7 @@ const LANES: usize = 64;
 
 /// `out[j] = Σ src[places[k][j]] * weights[k][j]` in the order of `k`; zero for negative positions. Panics if a
 /// position is out of bounds, if `src` is empty, or if a list is shorter than `out`.
-pub fn gather_weighted<T, const K: usize>(src: &[T], places: [&[i32]; K], weights: [&[T]; K], out: &mut [T])
+pub(crate) fn gather_weighted<T, const K: usize>(src: &[T], places: [&[i32]; K], weights: [&[T]; K], out: &mut [T])
 where
     T: Copy + Default + Add<Output = T> + Mul<Output = T> + 'static,
 {

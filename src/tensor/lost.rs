@@ -11,7 +11,7 @@ static LAST_WORDS: OnceLock<(Vec<u8>, fn())> = OnceLock::new();
 /// Makes the process write `message` to standard error, call `clean_up` and exit with the code 2 when a mapped file has
 /// lost its bytes. `clean_up` runs in a signal handler: it must neither allocate memory nor wait. For programs that own
 /// their process; does nothing on systems other than Linux.
-pub fn explain_lost_files(message: Vec<u8>, clean_up: fn()) {
+pub(crate) fn explain_lost_files(message: Vec<u8>, clean_up: fn()) {
     if LAST_WORDS.set((message, clean_up)).is_ok() {
         #[cfg(target_os = "linux")]
         install();

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The first bytes of a compiled model. The line ends reveal that a file was converted as if it were text.
-pub const COMPILED_MAGIC: &[u8; 8] = b"\x8aFXC\r\n\x1a\n";
+pub(crate) const COMPILED_MAGIC: &[u8; 8] = b"\x8aFXC\r\n\x1a\n";
 
 /// Why a file cannot be mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl fmt::Display for MapError {
 
 /// Maps the regular file at `path` for reading. If this process already maps the file and it has not changed since, returns the
 /// same mapping, so that all readers share what is derived from its weights.
-pub fn map_file(path: &Path) -> Result<Arc<Mmap>, MapError> {
+pub(crate) fn map_file(path: &Path) -> Result<Arc<Mmap>, MapError> {
     let io = |e: std::io::Error| MapError::Io(e.to_string());
     let (file, meta) = open_regular(path).map_err(io)?;
     if meta.len() == 0 {
@@ -53,7 +53,7 @@ pub fn map_file(path: &Path) -> Result<Arc<Mmap>, MapError> {
 }
 
 /// All bytes of a mapped file, as a tensor.
-pub fn mapped_bytes(map: &Arc<Mmap>) -> Tensor {
+pub(crate) fn mapped_bytes(map: &Arc<Mmap>) -> Tensor {
     let len = map.len();
     let storage = Storage::Mapped {
         map: map.clone(),

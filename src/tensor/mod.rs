@@ -8,7 +8,7 @@
 mod convert;
 mod element;
 #[cfg(feature = "compiler")]
-pub mod files;
+pub(crate) mod files;
 mod float8;
 mod gather;
 mod guard;
@@ -26,21 +26,23 @@ mod storage;
 mod view;
 mod wide;
 
-pub use convert::round_to_bf16;
-pub use element::{Element, Scalar, cells_of, cells_of_mut};
-pub use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
+pub(crate) use convert::round_to_bf16;
+pub use element::{Element, Scalar};
+pub(crate) use element::{cells_of, cells_of_mut};
+pub(crate) use gather::{IndexedLine, gather_places, gather_weighted, take_elements};
 pub use heap::CountingAllocator;
 pub use layout::LayoutError;
-pub use lost::explain_lost_files;
-pub use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
-pub use product::{matmul_f64, matmul_f64_strided};
-pub use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
-pub use saved::SavedBytes;
+pub(crate) use lost::explain_lost_files;
+pub(crate) use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
+pub(crate) use product::{matmul_f64, matmul_f64_strided};
+pub(crate) use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
+pub(crate) use saved::SavedBytes;
 pub use splitmix::SplitMix;
-pub use storage::{ALIGN, AlignedBytes, BorrowedBytes, BytesId, Life, Storage, is_available};
+pub use storage::AlignedBytes;
+pub(crate) use storage::{ALIGN, BorrowedBytes, BytesId, Life, Storage, is_available};
 pub use view::{View, ViewMut};
 pub(crate) use wide::wide_function;
-pub use wide::{WideLoop, run_wide, with_wide_vectors};
+pub(crate) use wide::{WideLoop, run_wide, with_wide_vectors};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
@@ -284,7 +286,7 @@ impl Tensor {
 }
 
 /// The row-major strides of a shape, in elements.
-pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for i in (1..shape.len()).rev() {
         // If a size is zero, the others may be arbitrarily large; nothing is read through these strides.
@@ -294,7 +296,7 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The size of a tensor in bytes, or `None` if it overflows or exceeds `isize`.
-pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
+pub(crate) fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
     // With a zero size the product is zero even if the other sizes overflow, so check for it first.
     if shape.contains(&0) {
         return Some(0);
@@ -304,7 +306,7 @@ pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
 }
 
 /// A number of bytes in human-readable form: `12.5 KiB`.
-pub fn shown_bytes(n: usize) -> String {
+pub(crate) fn shown_bytes(n: usize) -> String {
     match n {
         0..1024 => format!("{n} B"),
         1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),

@@ -7,10 +7,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The number of elements from which weights stay integers. Smaller ones are folded to floats.
-pub const FEWEST_INTEGERS: usize = 1 << 8;
+pub(crate) const FEWEST_INTEGERS: usize = 1 << 8;
 
 /// The greatest magnitude of a zero point. An integer minus a zero point then fits 16 bits.
-pub const MAX_ZERO: i64 = 1 << 14;
+pub(crate) const MAX_ZERO: i64 = 1 << 14;
 
 /// A matrix whose element `(i, j)` is `(integer(i, j) - zero(i, j)) * scale(i, j)`, rounded to `dtype` after each
 /// operation, as torch computes it.

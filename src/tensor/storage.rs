@@ -16,11 +16,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-pub use life::{BytesId, Life};
+pub(crate) use life::{BytesId, Life};
 use slab::Slab;
 
 /// The alignment of every buffer: one cache line, one 512-bit vector.
-pub const ALIGN: usize = 64;
+pub(crate) const ALIGN: usize = 64;
 
 /// The size from which a buffer is allocated in separate pages, which are returned to the system when it is dropped.
 /// In the allocator's memory, a weight that is scaled, packed and dropped would leave holes.
@@ -36,7 +36,7 @@ const PROBED: usize = 1 << 30;
 /// Whether this much memory may be allocated now: within the limits ([`budget`]), and granted by the system, which is
 /// asked only for more than a GiB. Check sizes that depend on a file or the command line before allocating, so that the
 /// error says what was too large: [`AlignedBytes::zeroed`] can only unwind.
-pub fn is_available(bytes: usize) -> bool {
+pub(crate) fn is_available(bytes: usize) -> bool {
     budget::allows_bytes(bytes) && (bytes <= PROBED || MmapMut::map_anon(bytes).is_ok())
 }
 

@@ -8,7 +8,7 @@ use crate::target::{Isa, thread_target};
 /// that are inlined into it. Results do not depend on the machine: Rust neither reorders sums nor contracts products.
 /// `f` must be a short loop: the compiler calls a large closure, which then has narrow vectors. [`WideLoop`] and
 /// [`wide_function`] are for the others.
-pub fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
         match thread_target().isa() {
@@ -54,13 +54,13 @@ pub(crate) use wide_function;
 
 /// A loop with its operands. The compiler leaves large closures out of the functions that have vector instructions; it cannot do so with
 /// a `run` that is marked `#[inline(always)]`.
-pub trait WideLoop {
+pub(crate) trait WideLoop {
     /// Runs the loop.
     fn run(self);
 }
 
 /// [`with_wide_vectors`] for loops of any size.
-pub fn run_wide(l: impl WideLoop) {
+pub(crate) fn run_wide(l: impl WideLoop) {
     #[cfg(target_arch = "x86_64")]
     {
         match thread_target().isa() {

@@ -15,9 +15,11 @@ mod load;
 mod model;
 mod store;
 
-pub use folder::{CacheFile, parse_size};
+pub(crate) use folder::CacheFile;
+pub use folder::parse_size;
 pub(super) use model::CachedModel;
-pub use store::{PendingEntry, finish_cache_writes, write_in_background};
+pub use store::finish_cache_writes;
+pub(crate) use store::{PendingEntry, write_in_background};
 
 use std::io;
 use std::path::{Path, PathBuf};

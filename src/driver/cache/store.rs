@@ -84,7 +84,7 @@ impl PendingEntry {
 static WRITERS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
 
 /// Writes entries on a background thread of low priority. Entries that cannot be written are dropped.
-pub fn write_in_background(entries: Vec<PendingEntry>) {
+pub(crate) fn write_in_background(entries: Vec<PendingEntry>) {
     if entries.is_empty() {
         return;
     }

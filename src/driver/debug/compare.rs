@@ -49,7 +49,7 @@ impl Difference {
 }
 
 /// Compares `got` with `want`. Integers and bools must be equal, whatever the tolerance.
-pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
+pub(crate) fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
     let mut d = Difference {
         count: want.numel(),
         ..Difference::default()
@@ -107,7 +107,7 @@ fn scalar_to_f64(s: Scalar) -> f64 {
 }
 
 /// The index of the element with linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
-pub fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
+pub(crate) fn unravel_index(i: usize, shape: &[usize]) -> Vec<usize> {
     let mut rest = i;
     let mut index: Vec<usize> = shape
         .iter()

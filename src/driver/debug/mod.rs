@@ -1,5 +1,5 @@
 //! Finds the cause of a wrong result.
 
-pub mod bisect;
-pub mod compare;
+pub(crate) mod bisect;
+pub(crate) mod compare;
 pub mod minimize;

@@ -19,7 +19,7 @@ pub type Value = Val<Tensor>;
 pub type Dims = BTreeMap<String, i64>;
 
 /// The origin, in messages, of values that are given directly.
-pub const COMMAND_LINE: &str = "the command line";
+pub(crate) const COMMAND_LINE: &str = "the command line";
 
 /// The origin, in messages, of the arguments of a program's call.
 pub const CALL: &str = "the call";
@@ -102,14 +102,14 @@ pub fn bind_inputs(module: &GraphModule, provided: Vec<Provided>, dims: Dims) ->
 }
 
 /// The names by which the items of an input of type `ty` are provided; the input's own name if it has no items.
-pub fn item_names(name: &str, ty: Option<&Type>) -> Vec<String> {
+pub(crate) fn item_names(name: &str, ty: Option<&Type>) -> Vec<String> {
     let Some(ty) = ty else { return vec![name.to_string()] };
     let full = |path: Vec<String>| [&[name.to_string()], &path[..]].concat().join(".");
     leaves_with_paths(ty).into_iter().map(|(path, _)| full(path)).collect()
 }
 
 /// The tensors of an input's value, by item name.
-pub fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
+pub(crate) fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> {
     let tensor_of = |(path, v): (Vec<String>, &'a Value)| match v {
         Val::Leaf(t) => Some(([&[name.to_string()], &path[..]].concat().join("."), t)),
         _ => None,
@@ -118,7 +118,7 @@ pub fn named_tensors<'a>(name: &str, v: &'a Value) -> Vec<(String, &'a Tensor)> 
 }
 
 /// The type of a value.
-pub fn type_of(v: &Value) -> Type {
+pub(crate) fn type_of(v: &Value) -> Type {
     v.map(Tensor::ty)
 }
 

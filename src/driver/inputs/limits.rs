@@ -33,7 +33,7 @@ impl Limit {
 
 /// How to fill the integer inputs of the entry graph that are indices, by input name. `seed` varies their random
 /// numbers. Empty for a graph that does not check.
-pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
+pub(crate) fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
     let mut module = module.clone();
     let wrong = infer::infer(&mut module, &InferOptions::default()).has_errors();
     let passes = PassManager::from_names(&["inline", "functionalize", "normalize"]);

@@ -8,11 +8,11 @@ use crate::tensor::{Scalar, Tensor, byte_len, is_available};
 use crate::types::{DType, Dim, ScalarKind, Type, Val, promote_types};
 
 /// Help text: how to write inputs.
-pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
+pub(crate) const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
      NAME=[1, 2]; NAME:TYPE sets an input's type, such as x:f32[2,3]";
 
 /// Parses a literal: a number, `None`, `True`, `False`, a quoted string, or a list, tuple or dict of these.
-pub fn parse(text: &str) -> Option<Value> {
+pub(crate) fn parse(text: &str) -> Option<Value> {
     match text {
         "None" => return Some(Val::None),
         "True" | "true" => return Some(Val::Bool(true)),
@@ -49,7 +49,7 @@ fn is_plain(v: &Value) -> bool {
 }
 
 /// Whether two values are equal by Python's `==`; `None` only equals itself.
-pub fn is_python_equal(a: &Value, b: &Value) -> bool {
+pub(crate) fn is_python_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => {
             x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_python_equal(x, y))
@@ -64,7 +64,7 @@ pub fn is_python_equal(a: &Value, b: &Value) -> bool {
 
 /// The tensor that nested lists of numbers denote. A single number fills all of `shape`. The error says what does not
 /// fit.
-pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
+pub(crate) fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
     let lists = list_lengths(v);
     let shape = shape.unwrap_or(&lists);
     if !dtype.is_held() {
@@ -87,7 +87,7 @@ pub fn to_tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Ten
 }
 
 /// The tensor that `torch.tensor` makes of nested lists of numbers; `None` if the value is not such a list.
-pub fn natural_tensor(v: &Value) -> Option<Tensor> {
+pub(crate) fn natural_tensor(v: &Value) -> Option<Tensor> {
     fn infer_dtype(v: &Value) -> Option<DType> {
         match v {
             Val::Bool(_) => Some(DType::B8),
@@ -145,7 +145,7 @@ fn to_element(v: &Value, dtype: DType) -> Option<Scalar> {
 }
 
 /// Converts the value to a Python type: `k:float=3` is `3.0`.
-pub fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
+pub(crate) fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
     match (ty, v) {
         (Val::Any(ScalarKind::Float), v) => v.as_f64().map(Val::Float),
         (Val::Any(ScalarKind::Int), Val::Int(_))

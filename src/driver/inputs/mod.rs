@@ -1,14 +1,14 @@
 //! Inputs by name: values that a user provides or that are generated, and the range of integers that a graph takes.
 
 mod assign;
-pub mod bind;
-pub mod fill;
+pub(crate) mod bind;
+pub(crate) mod fill;
 mod fit;
-pub mod limits;
-pub mod literal;
+pub(crate) mod limits;
+pub(crate) mod literal;
 mod made;
 mod paths;
 pub(super) mod sequence;
-pub mod sizes;
-pub mod state;
-pub mod types;
+pub(crate) mod sizes;
+pub(crate) mod state;
+pub(crate) mod types;

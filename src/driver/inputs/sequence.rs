@@ -8,7 +8,7 @@ use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len, is_available};
 use crate::types::{TensorType, Val};
 
 /// The inputs of a number of calls.
-pub struct Sequence {
+pub(crate) struct Sequence {
     calls: usize,
     /// Given to every call.
     fixed: Vec<Provided>,
@@ -21,7 +21,11 @@ pub struct Sequence {
 impl Sequence {
     /// The inputs `provided` for `calls` calls, or for as many as they imply if that is `None`. The leading dimension
     /// of inputs named in `divided` counts the calls, and [`Given::Each`] holds a value per call.
-    pub fn new(provided: Vec<Provided>, divided: &[String], calls: Option<usize>) -> Result<Sequence, Diagnostic> {
+    pub(crate) fn new(
+        provided: Vec<Provided>,
+        divided: &[String],
+        calls: Option<usize>,
+    ) -> Result<Sequence, Diagnostic> {
         let mut out = Sequence {
             calls: calls.unwrap_or(1),
             fixed: vec![],
@@ -56,24 +60,24 @@ impl Sequence {
     }
 
     /// The number of calls.
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.calls
     }
 
     /// Whether the inputs vary between calls.
-    pub fn varies(&self) -> bool {
+    pub(crate) fn varies(&self) -> bool {
         !self.rows.is_empty() || !self.each.is_empty()
     }
 
     /// Whether the input `name` gets a new value in each call.
-    pub fn renews(&self, name: &str) -> bool {
+    pub(crate) fn renews(&self, name: &str) -> bool {
         let rows = self.rows.iter().map(|(p, _)| &p.name);
         let each = self.each.iter().filter_map(|v| v.first()).map(|p| &p.name);
         rows.chain(each).any(|n| n == name)
     }
 
     /// The inputs of call number `i`.
-    pub fn at(&self, i: usize) -> Vec<Provided> {
+    pub(crate) fn at(&self, i: usize) -> Vec<Provided> {
         let row = |(p, t): &(Provided, Tensor)| Provided {
             given: Given::Value(Val::Leaf(row_at(t, i))),
             ..p.clone()
@@ -134,7 +138,7 @@ fn row_at(t: &Tensor, i: usize) -> Tensor {
 }
 
 /// Stacks the results of several calls along a new leading dimension. Other values are those of the last call.
-pub fn stack_results(results: &[Value]) -> Result<Value, Diagnostic> {
+pub(crate) fn stack_results(results: &[Value]) -> Result<Value, Diagnostic> {
     let Some(last) = results.last() else {
         return Ok(Val::None);
     };

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 
 /// The size of each symbol that `given` determines. Reports unknown inputs and dimensions, and sizes that contradict
 /// what the graph declares. Names of symbols are returned unchecked; [`super::bind::bind_inputs`] checks them.
-pub fn resolve_dims(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
+pub(crate) fn resolve_dims(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
     let (by_axis, by_name): (Vec<_>, Vec<_>) = given
         .iter()
         .partition(|(name, _)| name.ends_with(']') && name.contains('['));
@@ -126,7 +126,7 @@ fn unknown_input(binder: &InputBinder, input: &str) -> Diagnostic {
 
 /// Sizes that change together, and their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SizeList {
+pub(crate) struct SizeList {
     /// Symbols or dimensions of inputs.
     pub names: Vec<String>,
     /// The values.
@@ -134,7 +134,7 @@ pub struct SizeList {
 }
 
 /// Every combination of the sizes of `lists`, each with those of `fixed`.
-pub fn combine_sizes(fixed: Vec<(String, i64)>, lists: &[SizeList]) -> Vec<Vec<(String, i64)>> {
+pub(crate) fn combine_sizes(fixed: Vec<(String, i64)>, lists: &[SizeList]) -> Vec<Vec<(String, i64)>> {
     let mut all = vec![fixed];
     for list in lists {
         let with = |given: &Vec<(String, i64)>| {

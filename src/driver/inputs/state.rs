@@ -15,7 +15,7 @@ const BUFFER: &str = "buffer.";
 const INPUT: &str = "input.";
 
 /// The name of a changed buffer or input in files: `buffer.running_mean`.
-pub fn mutation_label(m: &Mutation) -> String {
+pub(crate) fn mutation_label(m: &Mutation) -> String {
     match m {
         Mutation::Buffer(path) => format!("{BUFFER}{path}"),
         Mutation::Input(name) => format!("{INPUT}{name}"),
@@ -23,7 +23,7 @@ pub fn mutation_label(m: &Mutation) -> String {
 }
 
 /// The target of an array in a state file. A buffer may be named with or without `buffer.`; results are skipped.
-pub fn name_in_state(name: &str) -> Option<String> {
+pub(crate) fn name_in_state(name: &str) -> Option<String> {
     let labelled = name.starts_with(BUFFER) || name.starts_with(INPUT);
     match name.strip_prefix("output.") {
         Some(n) if n.bytes().all(|b| b.is_ascii_digit()) => None,
@@ -33,13 +33,16 @@ pub fn name_in_state(name: &str) -> Option<String> {
 }
 
 /// Whether the name of a value says that it is a buffer's.
-pub fn is_buffer_label(name: &str) -> bool {
+pub(crate) fn is_buffer_label(name: &str) -> bool {
     name.starts_with(BUFFER)
 }
 
 /// Takes the values for buffers (`buffer.NAME`) out of `provided` and assigns them to the buffers. A value for an input
 /// of the same name stays. Returns the buffers that were assigned, with names as from [`mutation_label`].
-pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {
+pub(crate) fn restore_buffers(
+    module: &mut GraphModule,
+    provided: &mut Vec<Provided>,
+) -> (Vec<(String, Tensor)>, Diagnostics) {
     let (mut restored, mut out) = (vec![], Diagnostics::new());
     let mut rest = vec![];
     for p in std::mem::take(provided) {
@@ -73,7 +76,7 @@ pub fn restore_buffers(module: &mut GraphModule, provided: &mut Vec<Provided>) -
 }
 
 /// The value that a program assigns to a buffer, if there is such a buffer and the type matches.
-pub fn accept_value(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
+pub(crate) fn accept_value(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
     if !has_attribute(module, path) {
         return Err(unknown_buffer(module, path));
     }
@@ -106,7 +109,7 @@ fn unknown_buffer(module: &GraphModule, path: &str) -> Diagnostic {
 }
 
 /// Sets the value of an attribute.
-pub fn set_attribute(module: &mut GraphModule, path: &str, t: Tensor) {
+pub(crate) fn set_attribute(module: &mut GraphModule, path: &str, t: Tensor) {
     let made = || Attribute {
         kind: AttributeKind::Buffer,
         ty: Some(Val::Leaf(t.ty())),

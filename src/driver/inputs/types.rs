@@ -11,7 +11,7 @@ use crate::types::{Dim, ScalarKind, TensorType, Type, Val};
 /// Makes the entry graph declare the types of the provided values, and fixes the sizes that follow from them. A file or
 /// value provides its own type. Returns the Python numbers among the values, by placeholder; [`Val::Unknown`] for all
 /// others.
-pub fn declare_types(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
+pub(crate) fn declare_types(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
     let Some(graph) = module.entry() else {
         return (vec![], Diagnostics::new());
     };

@@ -34,7 +34,7 @@ pub struct Failing {
 }
 
 /// Tells whether a graph fails on its inputs.
-pub type FailureTest<'a> = &'a mut dyn FnMut(&Failing) -> bool;
+pub(super) type FailureTest<'a> = &'a mut dyn FnMut(&Failing) -> bool;
 
 /// The result of [`reduce`].
 #[derive(Clone, Debug)]

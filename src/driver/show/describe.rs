@@ -32,7 +32,7 @@ pub fn describe_file(file: &CompiledFile) -> Value {
 }
 
 /// An entry of the cache with its description.
-pub struct CacheEntry {
+pub(crate) struct CacheEntry {
     /// The file.
     pub file: CacheFile,
     /// The model and its inputs; `None` if the entry cannot be read.
@@ -48,14 +48,14 @@ impl CacheEntry {
     }
 
     /// The seconds since the entry was last used.
-    pub fn seconds_unused(&self) -> u64 {
+    pub(crate) fn seconds_unused(&self) -> u64 {
         let age = SystemTime::now().duration_since(self.file.used);
         age.map_or(0, |age| age.as_secs())
     }
 }
 
 /// The entries, most recently used first.
-pub fn cache_entries(cache: &Cache) -> Vec<CacheEntry> {
+pub(crate) fn cache_entries(cache: &Cache) -> Vec<CacheEntry> {
     cache.entries().into_iter().rev().map(CacheEntry::read).collect()
 }
 
@@ -99,7 +99,7 @@ pub fn describe_op(o: &Op) -> Value {
 }
 
 /// What a row says about how the op is computed.
-pub fn kind_name(o: &Op) -> &'static str {
+pub(crate) fn kind_name(o: &Op) -> &'static str {
     match o.meaning {
         Meaning::Pointwise(_) => "pointwise",
         Meaning::Reduce(_) => "reduction",
@@ -113,7 +113,7 @@ pub fn kind_name(o: &Op) -> &'static str {
 }
 
 /// Whether a call does more than compute its result.
-pub fn effect_name(o: &Op) -> &'static str {
+pub(crate) fn effect_name(o: &Op) -> &'static str {
     match o.effect {
         Effect::Pure => "pure",
         Effect::Random => "random",

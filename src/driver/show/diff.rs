@@ -5,13 +5,13 @@ const LONGEST: usize = 4000;
 
 /// A unified diff: removed lines of `before` with `-`, new lines of `after` with `+`, and `context` lines around them.
 /// Empty if the texts are equal.
-pub fn unified_diff(before: &str, after: &str, context: usize) -> String {
+pub(crate) fn unified_diff(before: &str, after: &str, context: usize) -> String {
     show_lines(&diff_lines(before, after), context)
 }
 
 /// The diff in the format of `diff -u`, for people and for `patch`: hunks with their positions, and `context` lines
 /// around changes.
-pub fn patch_text(before: &str, after: &str, context: usize) -> String {
+pub(crate) fn patch_text(before: &str, after: &str, context: usize) -> String {
     let lines = diff_lines(before, after);
     let changed: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].0 != ' ').collect();
     let mut out = String::new();

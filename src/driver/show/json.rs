@@ -13,7 +13,7 @@ use crate::types::{Val, write_float};
 use serde_json::{Map, Value, json};
 
 /// The whole module.
-pub fn from_module(m: &GraphModule) -> Value {
+pub(crate) fn from_module(m: &GraphModule) -> Value {
     let entry = m.entry_name();
     let graphs: Vec<Value> = m
         .graphs

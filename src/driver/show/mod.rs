@@ -1,9 +1,9 @@
 //! Presents the products of the stages to users and other programs: texts, diffs, graphs as JSON.
 
-pub mod describe;
-pub mod diff;
-pub mod form;
-pub mod json;
-pub mod model_explorer;
-pub mod netron;
-pub mod text;
+pub(crate) mod describe;
+pub(crate) mod diff;
+pub(crate) mod form;
+pub(super) mod json;
+pub(super) mod model_explorer;
+pub(super) mod netron;
+pub(crate) mod text;

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The collection. `groups` are the groups of the entry graph's nodes; without them, nodes are grouped by module.
-pub fn from_module(m: &GraphModule, groups: &Groups) -> Value {
+pub(crate) fn from_module(m: &GraphModule, groups: &Groups) -> Value {
     let entry = m.entry_name();
     let mut names: Vec<&Arc<str>> = m.graphs.keys().collect();
     names.sort_by_key(|n| Some(*n) != entry);

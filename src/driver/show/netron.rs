@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const DOMAIN: &str = "fxc";
 
 /// The model.
-pub fn from_module(m: &GraphModule) -> Value {
+pub(crate) fn from_module(m: &GraphModule) -> Value {
     let entry = m.entry_name();
     let functions: Vec<Value> = m
         .graphs

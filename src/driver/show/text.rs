@@ -99,7 +99,7 @@ impl Artifact {
 }
 
 /// The step of a program that computes each node of the graph from which it was lowered: `step 3`.
-pub fn step_groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
+pub(crate) fn step_groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
     let named: HashMap<&str, graph::NodeId> = graph.iter().map(|n| (graph[n].name(), n)).collect();
     let mut out = graph::svg::Groups::new();
     for (i, names) in program.nodes.iter().enumerate() {
@@ -112,12 +112,12 @@ pub fn step_groups(graph: &graph::Graph, program: &Program) -> graph::svg::Group
 }
 
 /// The syntax tree's text.
-pub fn write_tree(tree: &ast::File, text: &str) -> String {
+pub(crate) fn write_tree(tree: &ast::File, text: &str) -> String {
     syntax::format(tree, text)
 }
 
 /// The text of a module after `Load`, `Check` or `Optimize`.
-pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
+pub(crate) fn write_module(m: &GraphModule, artifact: Artifact) -> String {
     let entry = m.entry();
     match artifact {
         Artifact::Code => entry
@@ -141,7 +141,7 @@ pub fn write_module(m: &GraphModule, artifact: Artifact) -> String {
 }
 
 /// The tensor IR as it was read, and after each lowering step that changed it.
-pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
+pub(crate) fn tensor_ir(steps: &[(&'static str, String)]) -> String {
     let mut out = String::new();
     for (i, (step, text)) in steps.iter().enumerate() {
         let info = lower::PIPELINE.iter().find(|s| s.name == *step);
@@ -154,7 +154,7 @@ pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
 }
 
 /// The text of a program: Python that runs, its kernels as kernel IR, or the fusion report.
-pub fn write_program(p: &Program, artifact: Artifact) -> String {
+pub(crate) fn write_program(p: &Program, artifact: Artifact) -> String {
     match artifact {
         Artifact::Fusion => return p.fusion.to_string(),
         Artifact::KernelIr => return p.kernels.iter().map(|k| format!("{k}\n")).collect(),
@@ -167,7 +167,7 @@ pub fn write_program(p: &Program, artifact: Artifact) -> String {
 }
 
 /// The text of compiled kernels.
-pub fn write_executable(e: &Executable, artifact: Artifact) -> String {
+pub(crate) fn write_executable(e: &Executable, artifact: Artifact) -> String {
     let (kernels, program) = (e.kernels(), e.program());
     let mark = if artifact == Artifact::Clif { ";" } else { "#" };
     let mut out = String::new();

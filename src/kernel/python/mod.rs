@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The prelude that precedes the printed kernels.
-pub const PRELUDE: &str = include_str!("prelude.py");
+pub(crate) const PRELUDE: &str = include_str!("prelude.py");
 
 /// One kernel as a Python function.
 pub fn print_function(k: &Kernel) -> String {
@@ -23,7 +23,7 @@ pub fn print_function(k: &Kernel) -> String {
 }
 
 /// One kernel as a Python function of this name.
-pub fn print_function_as(k: &Kernel, name: &str) -> String {
+pub(crate) fn print_function_as(k: &Kernel, name: &str) -> String {
     let mut w = FunctionWriter {
         k,
         out: String::new(),
@@ -62,7 +62,8 @@ pub fn print_function_as(k: &Kernel, name: &str) -> String {
 }
 
 /// Kernels as a Python module.
-pub fn print_module<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> String {
+#[cfg(test)]
+pub(crate) fn print_module<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> String {
     let mut out = PRELUDE.to_string();
     for k in kernels {
         out.push_str("\n\n");
@@ -72,7 +73,7 @@ pub fn print_module<'a>(kernels: impl IntoIterator<Item = &'a Kernel>) -> String
 }
 
 /// A name that Python accepts: kernels and buffers are named after graph nodes.
-pub fn safe_identifier(name: &str) -> String {
+pub(crate) fn safe_identifier(name: &str) -> String {
     let mut s: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
@@ -96,7 +97,7 @@ pub fn safe_identifier(name: &str) -> String {
 }
 
 /// The numpy dtype of a buffer's elements. bf16 is stored as its bits.
-pub fn numpy_dtype(d: DType) -> &'static str {
+pub(crate) fn numpy_dtype(d: DType) -> &'static str {
     match d {
         DType::F64 => "np.float64",
         DType::F32 => "np.float32",

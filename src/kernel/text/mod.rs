@@ -39,4 +39,4 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-pub use parse::IrTextError;
+pub(crate) use parse::IrTextError;

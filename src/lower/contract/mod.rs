@@ -1,8 +1,8 @@
 //! Contractions: lowers an op's meaning and strided operands to the descriptors of `math`.
 
 pub(in crate::lower) mod attention;
-pub mod expansion;
-pub mod recurrent;
+pub(crate) mod expansion;
+pub(crate) mod recurrent;
 pub(in crate::lower) mod vectors;
 
 use crate::diag::{Code, Diagnostic};

@@ -8,7 +8,7 @@ use crate::tensor::contiguous_strides;
 /// A strided window on the buffer of a value. Element `i` of the window is element `offset + Σ i[d] * strides[d]` of
 /// the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
+pub(crate) struct Access {
     /// The value that owns the buffer.
     pub base: ValueId,
     /// The index of the first element.
@@ -19,7 +19,7 @@ pub struct Access {
 
 impl Access {
     /// The whole buffer of `v`, in row-major order.
-    pub fn whole_buffer(v: ValueId, shape: &[usize]) -> Access {
+    pub(crate) fn whole_buffer(v: ValueId, shape: &[usize]) -> Access {
         let strides = contiguous_strides(shape).into_iter().map(|s| s as i64).collect();
         Access {
             base: v,
@@ -29,7 +29,7 @@ impl Access {
     }
 
     /// Whether it is a row-major run of elements starting at `offset`. Dims of size one may have any stride.
-    pub fn is_contiguous(&self, shape: &[usize]) -> bool {
+    pub(crate) fn is_contiguous(&self, shape: &[usize]) -> bool {
         shape.contains(&0)
             || contiguous_strides(shape)
                 .iter()
@@ -67,7 +67,7 @@ impl Access {
 }
 
 /// The strides that address the same elements in another shape (torch's `computeStride`), or `None` if there are none.
-pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<Vec<i64>> {
+pub(crate) fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<Vec<i64>> {
     if to.contains(&0) {
         return Some(contiguous_strides(to).into_iter().map(|s| s as i64).collect());
     }
@@ -101,7 +101,7 @@ pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<
 
 /// Finds where the elements of a value are stored. `stored` returns whether a value has a buffer of its own. A view
 /// that no strides can express, or a view of a value without a buffer, has no access and must be copied.
-pub fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
+pub(crate) fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
     // Follow the chain of views down to a buffer, then compose the accesses on the way back.
     let mut chain = vec![v];
     let mut value = v;

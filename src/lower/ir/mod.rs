@@ -4,7 +4,7 @@
 //! [`Tir::read`] builds it from an optimised graph: canonical ops are lowered by their meaning, composites without a
 //! kernel are decomposed on the way, and computations on sizes become constants.
 
-pub mod access;
+pub(crate) mod access;
 mod order;
 mod range;
 mod scheduled;
@@ -12,8 +12,8 @@ mod special;
 mod text;
 mod unused;
 
-pub use scheduled::{Scheduled, Stored};
-pub use special::{Attend, ScanOp, SpatialWindow, Special};
+pub(crate) use scheduled::{Scheduled, Stored};
+pub(crate) use special::{Attend, ScanOp, SpatialWindow, Special};
 
 use self::access::{Access, resolve_access};
 use crate::math::contract::Activation;

@@ -4,7 +4,7 @@ use super::ValueId;
 use crate::kernel::Kernel;
 
 /// A kernel with its buffers, in parameter order.
-pub struct Scheduled {
+pub(crate) struct Scheduled {
     /// The kernel.
     pub kernel: Kernel,
     /// One buffer per parameter.
@@ -13,7 +13,7 @@ pub struct Scheduled {
 
 /// The contents of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stored {
+pub(crate) enum Stored {
     /// A value.
     Value(ValueId),
     /// The partial results of a split reduction.

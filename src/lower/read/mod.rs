@@ -5,7 +5,7 @@ mod control;
 mod facts;
 mod sized;
 
-pub use sized::{Binding, SizedNodes};
+pub(crate) use sized::{Binding, SizedNodes};
 
 use self::build::with_defaults;
 use super::ir::{Def, Tir, ValueId};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 const MAX_UNIFORM: usize = 1 << 24;
 
 /// The sizes that a graph is lowered for.
-pub struct Binding<'a> {
+pub(crate) struct Binding<'a> {
     /// The values of the symbolic sizes.
     pub(super) dims: &'a HashMap<String, i64>,
     /// For a graph that was optimised with symbolic sizes.
@@ -35,12 +35,12 @@ type Places = Arc<HashMap<Arc<str>, Loc>>;
 
 impl<'a> Binding<'a> {
     /// The binding for a graph that was optimised for these sizes.
-    pub fn new(dims: &'a HashMap<String, i64>) -> Binding<'a> {
+    pub(crate) fn new(dims: &'a HashMap<String, i64>) -> Binding<'a> {
         Binding { dims, sized: None }
     }
 
     /// The binding for a graph that was optimised with symbolic sizes.
-    pub fn of_symbols(dims: &'a HashMap<String, i64>, sized: &'a SizedNodes) -> Binding<'a> {
+    pub(crate) fn of_symbols(dims: &'a HashMap<String, i64>, sized: &'a SizedNodes) -> Binding<'a> {
         let sized = Some(sized);
         Binding { dims, sized }
     }
@@ -63,7 +63,7 @@ fn find_places(graph: &Graph) -> Places {
 
 /// The nodes of a graph whose values depend on constants and symbolic sizes alone.
 #[derive(Default)]
-pub struct SizedNodes {
+pub(crate) struct SizedNodes {
     nodes: HashSet<NodeId>,
     /// Larger results are not folded.
     limit: usize,
@@ -73,7 +73,7 @@ pub struct SizedNodes {
 
 impl SizedNodes {
     /// Finds the nodes of an optimised graph. `limit` is the size in bytes up to which results are folded; with 0, none is.
-    pub fn find_in(module: &GraphModule, graph: &Graph, limit: usize) -> SizedNodes {
+    pub(crate) fn find_in(module: &GraphModule, graph: &Graph, limit: usize) -> SizedNodes {
         // Whether the value of a node depends on sizes; nodes that depend on inputs are missing.
         let mut known: HashMap<NodeId, bool> = HashMap::new();
         let mut nodes = HashSet::new();

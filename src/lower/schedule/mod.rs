@@ -23,7 +23,7 @@ use crate::lower::fuse::Fusion;
 use crate::lower::fuse::cluster::{Along, Cluster, Level, broadcast_along, trace_views};
 use crate::lower::ir::access::resolve_access;
 use crate::lower::ir::{Def, Tir, ValueId};
-pub use crate::lower::ir::{Scheduled, Stored};
+pub(crate) use crate::lower::ir::{Scheduled, Stored};
 use crate::op::SoftmaxPart;
 use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
@@ -74,7 +74,7 @@ pub(in crate::lower) struct Scheduler<'a> {
 
 /// Returns the kernel of a cluster, or the kernels that it is split into, in order. With `flushes`, its conversions to bf16
 /// are [`Kernel::flushing`](crate::kernel::Kernel::flushing).
-pub fn schedule(
+pub(crate) fn schedule(
     tir: &Tir,
     fusion: &Fusion,
     cluster: &Cluster,

@@ -171,7 +171,7 @@ unsafe fn run<F: Function, T: Number, L: Load<T>>(n: usize, x: *const T, y: *con
 /// # Safety
 /// The machine has the level's instructions. The pointers are to `n` elements of the function's type; `out` may be one of
 /// the operands.
-pub type LaneFn = unsafe extern "C" fn(n: usize, x: *const u8, y: *const u8, out: *mut u8);
+pub(crate) type LaneFn = unsafe extern "C" fn(n: usize, x: *const u8, y: *const u8, out: *mut u8);
 
 unsafe extern "C" fn portable<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
 where
@@ -225,7 +225,7 @@ where
 
 /// An operation of one element, or of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneOp {
+pub(crate) enum LaneOp {
     /// Of one.
     Unary(Unary),
     /// Of two.
@@ -235,10 +235,10 @@ pub enum LaneOp {
 macro_rules! lane_functions {
     (unary: $($u:ident = $f:ty),*; binary: $($b:ident = $g:ty),*) => {
         /// The operations that have vector code.
-        pub const LANE_OPS: &[LaneOp] = &[$(LaneOp::Unary(Unary::$u),)* $(LaneOp::Binary(Binary::$b),)*];
+        pub(crate) const LANE_OPS: &[LaneOp] = &[$(LaneOp::Unary(Unary::$u),)* $(LaneOp::Binary(Binary::$b),)*];
 
         /// The vector code of an operation on f64 elements if `wide`, else on f32 elements.
-        pub fn lane_function(op: LaneOp, wide: bool, isa: Isa) -> Option<LaneFn> {
+        pub(crate) fn lane_function(op: LaneOp, wide: bool, isa: Isa) -> Option<LaneFn> {
             Some(match (op, wide) {
                 $((LaneOp::Unary(Unary::$u), false) => compiled::<$f, f32>(isa),
                 (LaneOp::Unary(Unary::$u), true) => compiled::<$f, f64>(isa),)*

@@ -53,7 +53,7 @@ pub(super) fn is_number(v: &Type) -> bool {
 }
 
 /// Whether a parameter of type `ty` accepts a value of type `v`.
-pub fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
+pub(super) fn param_accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     use ParamType as P;
     let number = is_number(v);
     // A 0-dim tensor converts to a number implicitly, as in torch's parser.

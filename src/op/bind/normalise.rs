@@ -4,7 +4,7 @@ use crate::op::schema::{Literal, NoLeaf, ParamType};
 use crate::types::Val;
 
 /// A default as a value with any leaf type.
-pub fn lift_literal<U>(d: &Literal) -> Val<U> {
+pub(crate) fn lift_literal<U>(d: &Literal) -> Val<U> {
     d.map(|x: &NoLeaf| match *x {})
 }
 

@@ -10,7 +10,7 @@ use crate::types::{Dim, TensorType, Type, Val};
 
 /// The layout of a result that is not a view of the operands; `layout_of` returns the layout of the tensor given for a
 /// parameter. `None` if it is unknown.
-pub fn of_result(
+pub(crate) fn of_result(
     call: &Call<TensorType>,
     out: &TensorType,
     layout_of: &dyn Fn(usize) -> Option<Layout>,
@@ -47,13 +47,13 @@ pub fn of_result(
 }
 
 /// The order of dims in which `resize` reads its operand, which is that of a copy's memory; `None` if it is their own.
-pub fn resize_order(shape: &[Dim], layout: &Layout) -> Option<Vec<usize>> {
+pub(crate) fn resize_order(shape: &[Dim], layout: &Layout) -> Option<Vec<usize>> {
     let order = pointwise_layout(shape, &[(shape, layout)])?.dense_order(shape)?;
     order.iter().enumerate().any(|(i, &d)| i != d).then_some(order)
 }
 
 /// The memory format that `preserve_format` stands for in a call of `resize_as` with this template.
-pub fn template_format<T>(shape: &[Dim], layout: &Layout) -> Val<T> {
+pub(crate) fn template_format<T>(shape: &[Dim], layout: &Layout) -> Val<T> {
     match layout.dense_order(shape).as_deref() {
         Some([0, 2, 3, 1]) => Val::TorchName("channels_last".into()),
         Some([0, 2, 3, 4, 1]) => Val::TorchName("channels_last_3d".into()),
@@ -62,7 +62,7 @@ pub fn template_format<T>(shape: &[Dim], layout: &Layout) -> Val<T> {
 }
 
 /// The layout of the single tensor that a call returns: a view of an operand, or a tensor of its own.
-pub fn of_call(
+pub(crate) fn of_call(
     call: &Call<TensorType>,
     out: &TensorType,
     layout_of: &dyn Fn(usize) -> Option<Layout>,
@@ -179,7 +179,7 @@ fn order_of(call: &Call<TensorType>) -> ResultOrder {
 }
 
 /// Whether the layout of the results is declared rather than derived from what the op computes.
-pub fn has_own_order(call: &Call<TensorType>) -> bool {
+pub(crate) fn has_own_order(call: &Call<TensorType>) -> bool {
     match order_of(call) {
         ResultOrder::Known(MemoryOrder::First) => true,
         ResultOrder::Known(_) => matches!(call.op.meaning, Meaning::Decompose(_)),
@@ -188,7 +188,7 @@ pub fn has_own_order(call: &Call<TensorType>) -> bool {
 }
 
 /// The layout of each of several results.
-pub fn of_results(call: &Call<TensorType>, layout_of: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+pub(crate) fn of_results(call: &Call<TensorType>, layout_of: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let first = call.args.first().and_then(Val::as_leaf);
     match (order_of(call), first) {
         (ResultOrder::Known(MemoryOrder::First), Some(x)) => {
@@ -217,7 +217,7 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
 }
 
 /// The layout of the result of a view row; `None` if torch copies or if it is unknown.
-pub fn of_view(call: &Call<TensorType>, layout: &Layout) -> Option<Layout> {
+pub(crate) fn of_view(call: &Call<TensorType>, layout: &Layout) -> Option<Layout> {
     let from = call.leaf("self").ok()?;
     if call.op.is(BITS) {
         let Some(Val::DType(to)) = call.args.get(1) else {
@@ -232,7 +232,7 @@ pub fn of_view(call: &Call<TensorType>, layout: &Layout) -> Option<Layout> {
 
 /// Returns an error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` expects other
 /// strides than those of its tensor, whose layout is `layout`. `out` is the type of the call's result.
-pub fn check_strides(call: &Call<TensorType>, out: &Type, layout: &Layout) -> OpResult<()> {
+pub(crate) fn check_strides(call: &Call<TensorType>, out: &Type, layout: &Layout) -> OpResult<()> {
     if call.op.view.is_some() {
         let from = call.leaf("self")?;
         let fixed = layout.known_strides().is_some() && from.fixed_shape().is_some();
@@ -277,7 +277,7 @@ fn of_bits(layout: &Layout, from: usize, to: usize) -> Option<Layout> {
 }
 
 /// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls and for unknown values.
-pub fn host_value(call: &Call<TensorType>, layout: &Layout) -> OpResult<Option<Type>> {
+pub(crate) fn host_value(call: &Call<TensorType>, layout: &Layout) -> OpResult<Option<Type>> {
     Ok(match call.op.id() {
         Some(OpId::StorageOffset) => Some(Val::Int(layout.offset.clone())),
         Some(OpId::IsContiguous) => has_format(call, layout).map(Val::Bool),
@@ -293,7 +293,7 @@ pub fn host_value(call: &Call<TensorType>, layout: &Layout) -> OpResult<Option<T
 }
 
 /// Whether `contiguous` returns its operand itself; `None` if that depends on sizes.
-pub fn has_format(call: &Call<TensorType>, layout: &Layout) -> Option<bool> {
+pub(crate) fn has_format(call: &Call<TensorType>, layout: &Layout) -> Option<bool> {
     let shape = call.leaf("self").ok()?.shape.as_deref()?;
     match memory_format(call) {
         Some("channels_last" | "channels_last_3d") => layout.is_channels_last(shape),

@@ -5,7 +5,7 @@ use crate::op::{Call, OpError, OpResult};
 use crate::types::{DType, Dim, TensorType};
 
 /// The sizes, strides and offset passed to `as_strided`.
-pub struct StridedWindow {
+pub(crate) struct StridedWindow {
     /// The result's sizes.
     pub size: Vec<Dim>,
     /// The distance between neighbours along each dim.
@@ -16,7 +16,7 @@ pub struct StridedWindow {
 
 impl StridedWindow {
     /// The window that a call selects.
-    pub fn from_call(c: &Call<TensorType>) -> OpResult<StridedWindow> {
+    pub(crate) fn from_call(c: &Call<TensorType>) -> OpResult<StridedWindow> {
         let (size, strides) = (c.dims("size")?, c.dims("stride")?);
         if size.len() != strides.len() {
             return Err(OpError::shape("mismatch in length of strides and shape"));
@@ -35,7 +35,7 @@ impl StridedWindow {
     }
 
     /// Returns an error if the window exceeds a storage of `storage` elements. Unknown sizes are not checked.
-    pub fn check_bounds(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
+    pub(crate) fn check_bounds(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
         let (size, strides) = (&self.size, &self.strides);
         let offset = self.offset.clone().unwrap_or(Dim::Const(0));
         let last = size

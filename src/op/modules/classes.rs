@@ -34,7 +34,7 @@ pub(super) fn forms_of(class: &str) -> Option<&'static [ParsedForm]> {
 }
 
 /// All classes that have a form.
-pub fn all_classes() -> impl Iterator<Item = &'static str> {
+pub(crate) fn all_classes() -> impl Iterator<Item = &'static str> {
     CLASSES.keys().copied()
 }
 

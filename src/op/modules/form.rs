@@ -4,7 +4,7 @@ use super::sizes::Size;
 use crate::op::schema::{Literal, parse_literal};
 
 /// A parameter that all classes have here, the mode that `module.train()` sets in torch.
-pub const TRAINING: &str = "training";
+pub(crate) const TRAINING: &str = "training";
 
 /// A parsed form.
 #[derive(Debug)]

@@ -43,20 +43,20 @@ use crate::diag::words::count;
 use crate::diag::{Code, nearest};
 use crate::op::OpId;
 use crate::types::Val;
-pub use classes::all_classes;
+pub(crate) use classes::all_classes;
 use classes::{base_name, forms_of};
 pub(super) use constructor::legacy_reduction;
 use constructor::{check_values, constructor_args};
-pub use form::TRAINING;
+pub(crate) use form::TRAINING;
 use form::{ArgExpr, Condition, ModuleAttr, Need, ParsedForm};
-pub use sizes::AttributeSizes;
+pub(crate) use sizes::AttributeSizes;
 use std::collections::HashMap;
 use std::sync::Arc;
-pub use training::depends_on_training;
+pub(crate) use training::depends_on_training;
 
 /// The source of an argument of a module's op.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ArgumentSource {
+pub(crate) enum ArgumentSource {
     /// Input `n` of the call.
     Input(usize),
     /// The module's parameter or buffer of this name.
@@ -69,7 +69,7 @@ pub enum ArgumentSource {
 
 impl ArgumentSource {
     /// The attributes that it contains.
-    pub fn attributes(&self) -> Vec<&Arc<str>> {
+    pub(crate) fn attributes(&self) -> Vec<&Arc<str>> {
         match self {
             ArgumentSource::Attr(a) => vec![a],
             ArgumentSource::List(items) => items.iter().flat_map(ArgumentSource::attributes).collect(),
@@ -80,7 +80,7 @@ impl ArgumentSource {
 
 /// A module call expressed as an op call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ModuleCall {
+pub(crate) struct ModuleCall {
     /// The row.
     pub op: &'static Op,
     /// Positional arguments.
@@ -94,7 +94,7 @@ pub struct ModuleCall {
 }
 
 /// The constructor parameters of `class` in order, each with its default.
-pub fn constructor_params(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
+pub(crate) fn constructor_params(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
     let c = forms_of(class)?.first()?;
     let params = c.params.iter().filter(|p| p.name != TRAINING);
     Some(params.map(|p| (p.name, p.default.as_ref())).collect())
@@ -112,7 +112,7 @@ pub struct Constructed<'a> {
 }
 
 /// What is known about the attributes and modules below a module.
-pub trait Below {
+pub(crate) trait Below {
     /// Whether it has a parameter or buffer at this path.
     fn has_attr(&self, path: &str) -> bool;
     /// Whether any of its parameters and buffers is known.
@@ -123,7 +123,7 @@ pub trait Below {
 
 /// The op call that calling `module` with `inputs` arguments stands for. `names` are the names of the last arguments,
 /// which are keyword arguments.
-pub fn expand_module(
+pub(crate) fn expand_module(
     module: Constructed<'_>,
     inputs: usize,
     names: &[Arc<str>],
@@ -181,7 +181,7 @@ fn missing_argument(class: &str, inputs: usize, needed: usize) -> OpError {
 }
 
 /// The sizes of a module's attribute, if they follow from the constructor's arguments.
-pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
+pub(crate) fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
     let form = forms_of(module.class)?.first()?;
     let arguments = constructor_args(form, module.args, module.kwargs).ok()?;
     form.args.iter().find_map(|(_, e)| match e {
@@ -255,12 +255,12 @@ fn choose_form<'a>(forms: &'a [ParsedForm], arguments: &HashMap<&str, Literal>) 
 
 /// Whether a module is the one that `ExportedProgram.module()` calls first and that raises if the inputs do not fit the
 /// exported program. The text does not contain its checks; the sizes in the graph imply them.
-pub fn is_guards(path: &str) -> bool {
+pub(crate) fn is_guards(path: &str) -> bool {
     path == "_guards_fn"
 }
 
 /// A call that checks nothing.
-pub fn no_guards() -> Option<ModuleCall> {
+pub(crate) fn no_guards() -> Option<ModuleCall> {
     Some(ModuleCall {
         op: OpId::_AssertScalar.op(),
         args: vec![ArgumentSource::Value(Val::Bool(true))],
@@ -315,7 +315,7 @@ fn unknown_class(class: &str) -> OpError {
 }
 
 /// Checks that the class of a module is known and that its constructor accepts the arguments.
-pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
+pub(crate) fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
     let arguments = constructor_args(&forms[0], args, kwargs)?;
@@ -324,7 +324,7 @@ pub fn check_constructed(module: Constructed<'_>) -> Result<(), OpError> {
 }
 
 /// Whether an unknown class is a misspelling of a known one: `Linaer`.
-pub fn is_slip(class: &str) -> bool {
+pub(crate) fn is_slip(class: &str) -> bool {
     forms_of(class).is_none() && nearest(base_name(class), all_classes()).is_some()
 }
 

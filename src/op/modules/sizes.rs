@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The sizes of attributes, by name.
-pub type AttributeSizes = Vec<(Arc<str>, Vec<i64>)>;
+pub(crate) type AttributeSizes = Vec<(Arc<str>, Vec<i64>)>;
 
 /// One size, or a list of sizes.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use crate::op::{OpError, write_literal};
 use std::collections::HashMap;
 
 /// Whether a module of the class computes something else in training mode.
-pub fn depends_on_training(class: &str) -> bool {
+pub(crate) fn depends_on_training(class: &str) -> bool {
     let forms = forms_of(class).unwrap_or_default();
     forms
         .iter()

@@ -10,7 +10,7 @@ use crate::types::{TensorType, Val};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs a [`Meaning::Fill`](crate::op::Meaning::Fill) on this thread, with new memory for the results.
-pub fn fill_new(call: &Call<Tensor>, fill: FillFn) -> OpResult<Val<Tensor>> {
+pub(crate) fn fill_new(call: &Call<Tensor>, fill: FillFn) -> OpResult<Val<Tensor>> {
     let ty = call.op.result_type(&call.types(), &mut Sizes::default())?;
     let many = matches!(ty, Val::Tuple(_));
     let fresh = |t: &TensorType| {

@@ -30,12 +30,12 @@ mod views;
 mod vision;
 mod wrappers;
 
-pub use fill::fill_new;
+pub(crate) use fill::fill_new;
 
 use super::Op;
 
 /// All rows, by family. If several ops share a spelling, they are tried in this order.
-pub fn all_rows() -> Vec<Op> {
+pub(crate) fn all_rows() -> Vec<Op> {
     [
         pointwise::rows(),
         creation::rows(),

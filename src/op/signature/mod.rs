@@ -106,14 +106,14 @@ fn parse_cached(text: &'static str) -> Arc<[Schema]> {
 
 /// torch's overloads of an ATen packet (`aten.gt`) that do not write to an argument `out`, each schema named by its
 /// path.
-pub fn overloads(packet: &str) -> Vec<Schema> {
+pub(crate) fn overloads(packet: &str) -> Vec<Schema> {
     let writes = |s: &Schema| s.params.iter().any(|p| p.keyword_only && p.ty == ParamType::Tensor);
     let all = parse_cached(lines_of_path(ATEN, packet));
     all.iter().filter(|s| !writes(s)).cloned().collect()
 }
 
 /// torch's signatures of the spelling `path` as shown in messages.
-pub fn texts(path: &str) -> Vec<String> {
+pub(crate) fn texts(path: &str) -> Vec<String> {
     let (all, _) = signatures_of(path);
     all.iter()
         .map(|s| format!("{}{}", s.name, ParamList(&s.params)))

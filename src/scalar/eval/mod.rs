@@ -7,7 +7,7 @@
 mod lanes;
 mod walk;
 
-pub use walk::eval_tensors;
+pub(crate) use walk::eval_tensors;
 
 use super::{Ref, ScalarExpr, ScalarNode, ScalarOp};
 use crate::tensor::Scalar;
@@ -40,7 +40,7 @@ impl fmt::Display for EvalError {
 /// The values of one node over a block. Integers of every width are stored as i64, f16 and bf16 as f32.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
-pub enum Lane {
+pub(super) enum Lane {
     F64(Vec<f64>),
     F32(Vec<f32>),
     Int(Vec<i64>),
@@ -55,7 +55,7 @@ impl Default for Lane {
 
 impl Lane {
     /// An empty lane for values of `dtype`.
-    pub fn for_dtype(dtype: DType) -> Lane {
+    pub(super) fn for_dtype(dtype: DType) -> Lane {
         match dtype.category() {
             Category::Bool => Lane::Bool(vec![]),
             Category::Int => Lane::Int(vec![]),
@@ -65,7 +65,7 @@ impl Lane {
     }
 
     /// Fills this with `n` copies of `v`. The kinds must agree.
-    pub fn fill(&mut self, v: Scalar, n: usize) {
+    pub(super) fn fill(&mut self, v: Scalar, n: usize) {
         fn fill_vec<T: Clone>(l: &mut Vec<T>, v: T, n: usize) {
             l.clear();
             l.resize(n, v);
@@ -79,8 +79,9 @@ impl Lane {
         }
     }
 
+    #[cfg(test)]
     /// Value `i` as a scalar of `dtype`, which must be a dtype of this lane's kind.
-    pub fn get(&self, dtype: DType, i: usize) -> Scalar {
+    pub(super) fn get(&self, dtype: DType, i: usize) -> Scalar {
         match self {
             Lane::F64(l) => Scalar::F64(l[i]),
             Lane::F32(l) if dtype == DType::F32 => Scalar::F32(l[i]),
@@ -121,7 +122,7 @@ impl Lane {
 
 /// The inputs that the evaluation of a block requests from its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneSource {
+pub(super) enum LaneSource {
     /// The elements of operand `n`.
     Arg(u32),
     /// The indices along output dimension `d`, counted from the last.
@@ -129,20 +130,20 @@ pub enum LaneSource {
 }
 
 /// An expression with storage for the values of a block.
-pub struct BlockEvaluator<'e> {
+pub(super) struct BlockEvaluator<'e> {
     expr: &'e ScalarExpr,
     lanes: Vec<Lane>,
 }
 
 impl<'e> BlockEvaluator<'e> {
     /// An evaluator of `expr`.
-    pub fn new(expr: &'e ScalarExpr) -> BlockEvaluator<'e> {
+    pub(super) fn new(expr: &'e ScalarExpr) -> BlockEvaluator<'e> {
         let lanes = expr.nodes().map(|(_, _, d)| Lane::for_dtype(d)).collect();
         BlockEvaluator { expr, lanes }
     }
 
     /// Evaluates every node over `n` elements. `load` fills a lane with the values of an argument or index.
-    pub fn run(&mut self, n: usize, load: &mut dyn FnMut(LaneSource, &mut Lane)) -> Result<(), EvalError> {
+    pub(super) fn run(&mut self, n: usize, load: &mut dyn FnMut(LaneSource, &mut Lane)) -> Result<(), EvalError> {
         for (r, node, dtype) in self.expr.nodes() {
             let mut out = std::mem::take(&mut self.lanes[r.0 as usize]);
             match node {
@@ -169,13 +170,14 @@ impl<'e> BlockEvaluator<'e> {
     }
 
     /// The values of `r` in the last block.
-    pub fn lane(&self, r: Ref) -> &Lane {
+    pub(super) fn lane(&self, r: Ref) -> &Lane {
         &self.lanes[r.0 as usize]
     }
 }
 
+#[cfg(test)]
 /// The results of `expr` for one element of each operand, at the output index `index` (outermost first).
-pub fn eval_element(expr: &ScalarExpr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
+pub(crate) fn eval_element(expr: &ScalarExpr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
     let mut e = BlockEvaluator::new(expr);
     e.run(1, &mut |source, lane| match source {
         LaneSource::Arg(k) => lane.fill(args[k as usize], 1),
@@ -185,6 +187,7 @@ pub fn eval_element(expr: &ScalarExpr, args: &[Scalar], index: &[i64]) -> Result
     Ok(roots.map(|&r| e.lane(r).get(expr.dtype(r), 0)).collect())
 }
 
+#[cfg(test)]
 fn at_index(index: &[i64], d: u32) -> i64 {
     index.len().checked_sub(1 + d as usize).map_or(0, |i| index[i])
 }

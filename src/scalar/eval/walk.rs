@@ -11,7 +11,7 @@ const BLOCK: usize = 1024;
 
 /// The results of `expr` over a whole tensor of `shape`. Argument `n` is `operands[n]`, broadcast to `shape`. Panics if
 /// an operand's shape does not broadcast or its dtype is not the argument's.
-pub fn eval_tensors(expr: &ScalarExpr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
+pub(crate) fn eval_tensors(expr: &ScalarExpr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
     for &r in &expr.roots {
         byte_len(expr.dtype(r), shape).ok_or(EvalError::TooLarge)?;
     }

@@ -35,7 +35,7 @@ const MAX_DEPTH: u32 = 200;
 /// A number that does not have a dtype yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
-pub enum UntypedNumber {
+pub(crate) enum UntypedNumber {
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -43,7 +43,7 @@ pub enum UntypedNumber {
 
 impl UntypedNumber {
     /// The number as f64.
-    pub fn to_f64(self) -> f64 {
+    pub(crate) fn to_f64(self) -> f64 {
         match self {
             UntypedNumber::Int(i) => i as f64,
             UntypedNumber::Float(x) => x,
@@ -53,7 +53,7 @@ impl UntypedNumber {
 
     /// The number as an element of `dtype`: rounded once, with integers wrapped, and floats truncated for an integer
     /// dtype.
-    pub fn to_scalar(self, dtype: DType) -> Scalar {
+    pub(crate) fn to_scalar(self, dtype: DType) -> Scalar {
         match self {
             UntypedNumber::Int(i) => Scalar::from_i64(dtype, i),
             UntypedNumber::Float(x) => Scalar::from_f64(dtype, x),
@@ -62,7 +62,7 @@ impl UntypedNumber {
     }
 
     /// The value of an element as a number.
-    pub fn from_scalar(v: Scalar) -> UntypedNumber {
+    pub(crate) fn from_scalar(v: Scalar) -> UntypedNumber {
         match v {
             Scalar::Int(_, i) => UntypedNumber::Int(i),
             Scalar::Bool(b) => UntypedNumber::Bool(b),
@@ -77,7 +77,7 @@ impl UntypedNumber {
 
 /// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ParsedValue {
+pub(crate) enum ParsedValue {
     /// A value of the expression.
     Value(Ref),
     /// A number.
@@ -86,7 +86,7 @@ pub enum ParsedValue {
 
 /// The dtypes that a text refers to.
 #[derive(Clone, Copy, Debug)]
-pub struct DTypeSettings {
+pub(crate) struct DTypeSettings {
     /// The dtype of `compute(x)`, and of numbers that are not combined with a typed value.
     pub compute: DType,
     /// The dtype of `rounded(x)`.
@@ -95,7 +95,7 @@ pub struct DTypeSettings {
 
 /// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
+pub(crate) struct ParseError {
     /// Byte offset into the text.
     pub offset: usize,
     /// The description of the error.
@@ -112,7 +112,7 @@ type Result<T> = std::result::Result<T, ParseError>;
 
 /// Parses `text` into `expr` and returns its value there, which is not yet a root. `input` resolves names. It may add
 /// values to the expression, and is called again for each occurrence of a name.
-pub fn parse(
+pub(crate) fn parse(
     text: &str,
     settings: DTypeSettings,
     expr: &mut ScalarExpr,

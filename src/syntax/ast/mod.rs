@@ -7,11 +7,12 @@ mod dialect;
 mod items;
 mod value;
 
-pub use self::items::{
+pub(crate) use self::items::{
     ConstDecl, DimDecl, FrameDecl, GuardDecl, ModuleDecl, PointwiseDecl, ScopeDecl, TensorDecl, Weights,
 };
-pub use dialect::{Dialect, TorchForm, TorchPrint, TorchStmt, UsersTag};
-pub use value::{BinaryOp, Binding, Type, TypeKind, UnaryOp, Value, ValueKind};
+pub(crate) use dialect::{Dialect, TorchStmt, UsersTag};
+pub use dialect::{TorchForm, TorchPrint};
+pub(crate) use value::{BinaryOp, Binding, Type, TypeKind, UnaryOp, Value, ValueKind};
 
 use crate::source::Span;
 use std::sync::Arc;

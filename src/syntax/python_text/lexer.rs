@@ -9,14 +9,14 @@ use logos::Logos;
 use std::ops::Range;
 
 /// A token with its start byte and its exclusive end byte.
-pub type Spanned<'s> = (usize, Token<'s>, usize);
+pub(crate) type Spanned<'s> = (usize, Token<'s>, usize);
 
 /// The maximum nesting depth of blocks.
 const MAX_BLOCKS: usize = 64;
 
 /// The result of [`lex`].
 #[derive(Debug, Default)]
-pub struct LexedRegion<'s> {
+pub(crate) struct LexedRegion<'s> {
     /// The tokens in order.
     pub tokens: Vec<Spanned<'s>>,
     /// The comments in order, with `#`.
@@ -26,7 +26,7 @@ pub struct LexedRegion<'s> {
 }
 
 /// Tokenizes a region of `text`, the content of `file`.
-pub fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegion<'s> {
+pub(crate) fn lex<'s>(file: FileId, text: &'s str, region: &PythonRegion) -> LexedRegion<'s> {
     let mut out = LexedRegion::default();
     let mut indents: Vec<usize> = vec![];
     let mut open = 0usize;

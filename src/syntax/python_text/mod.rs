@@ -15,13 +15,13 @@
 //! node per statement; nested expressions become nodes with generated names. Nested classes are the graphs of
 //! submodules. `# File: …` comments give the origins of the nodes after them.
 
-pub mod lexer;
+pub(crate) mod lexer;
 mod lower;
 mod names;
-pub mod regions;
+pub(crate) mod regions;
 mod signature;
-pub mod token;
-pub mod tree;
+pub(crate) mod token;
+pub(crate) mod tree;
 mod value;
 
 use super::ast::{Dialect, Graph, Item, Name, Signature};
@@ -47,7 +47,7 @@ mod grammar {
 }
 
 /// Reads every piece of generated Python in `text`.
-pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> FoundItems<'a> {
+pub(crate) fn read<'a>(file: FileId, text: Cow<'a, str>) -> FoundItems<'a> {
     let regions = regions::find_regions(&text);
     let mut items = FoundItems {
         graphs: vec![],
@@ -219,7 +219,7 @@ fn wrapped_name(line: &str) -> Option<String> {
 
 impl Cx {
     /// Reports an error that the parser recovered from.
-    pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
+    pub(crate) fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
         let d = unexpected_token(self.file, e.error);
         self.errors.push(d);
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The kind of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RegionKind {
+pub(crate) enum RegionKind {
     /// A function, with the `wrap` lines before it.
     Code,
     /// A class.
@@ -19,7 +19,7 @@ pub enum RegionKind {
 
 /// The lines of one region.
 #[derive(Debug)]
-pub struct PythonRegion {
+pub(crate) struct PythonRegion {
     /// What it holds.
     pub kind: RegionKind,
     /// The lines that belong to it, without the prefix before the Python.
@@ -116,7 +116,7 @@ fn indent_width(line: &str) -> usize {
 }
 
 /// Finds the regions. Those in comments count only if the whole text is comments, since comments in FXIR stay comments.
-pub fn find_regions(text: &str) -> Vec<PythonRegion> {
+pub(crate) fn find_regions(text: &str) -> Vec<PythonRegion> {
     if !["def ", "class ", "ExportedProgram:"].iter().any(|w| text.contains(w)) {
         return vec![];
     }
@@ -183,7 +183,7 @@ fn open_brackets_after(open: usize, line: &str) -> usize {
 }
 
 /// The characters of a line that are outside of strings, with their offsets.
-pub fn outside_strings(line: &str) -> impl Iterator<Item = (usize, char)> + '_ {
+pub(crate) fn outside_strings(line: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     let mut quote = None;
     let mut escaped = false;
     line.char_indices().filter(move |&(_, c)| match quote {

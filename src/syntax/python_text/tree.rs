@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// An item at the top level of a text, or in a class.
 #[derive(Debug)]
-pub enum Top {
+pub(crate) enum Top {
     /// `class GraphModule(torch.nn.Module):`
     Class(Class),
     /// `def forward(self, x):`
@@ -19,7 +19,7 @@ pub enum Top {
 
 /// A class with its functions and the classes of its submodules.
 #[derive(Debug)]
-pub struct Class {
+pub(crate) struct Class {
     /// Its name.
     pub name: Ident,
     /// Its items.
@@ -30,7 +30,7 @@ pub struct Class {
 
 /// The output of `print(exported_program)`.
 #[derive(Debug)]
-pub struct Program {
+pub(crate) struct Program {
     /// The class.
     pub members: Vec<Top>,
     /// The lines of the signature.
@@ -43,7 +43,7 @@ pub struct Program {
 
 /// A line of the signature: `p_weight: PARAMETER target='weight'`.
 #[derive(Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// The value; `None` for a constant result.
     pub name: Option<Ident>,
     /// Its kind.
@@ -54,7 +54,7 @@ pub struct Spec {
 
 /// A function.
 #[derive(Debug)]
-pub struct Def {
+pub(crate) struct Def {
     /// Its name.
     pub name: Ident,
     /// Its parameters, including `self`.
@@ -69,7 +69,7 @@ pub struct Def {
 
 /// A name with its span.
 #[derive(Clone, Debug)]
-pub struct Ident {
+pub(crate) struct Ident {
     /// The name.
     pub text: Arc<str>,
     /// Its span.
@@ -78,7 +78,7 @@ pub struct Ident {
 
 /// A parameter: `x : torch.Tensor = None`, `*args`.
 #[derive(Debug)]
-pub struct Param {
+pub(crate) struct Param {
     /// `*` or `**` or nothing.
     pub stars: &'static str,
     /// Its name.
@@ -91,7 +91,7 @@ pub struct Param {
 
 /// A simple statement.
 #[derive(Debug)]
-pub struct Simple {
+pub(crate) struct Simple {
     /// Its form.
     pub kind: SimpleKind,
     /// Its span.
@@ -100,7 +100,7 @@ pub struct Simple {
 
 /// The forms of simple statements.
 #[derive(Debug)]
-pub enum SimpleKind {
+pub(crate) enum SimpleKind {
     /// `a = b = value`: the targets, the annotation of a single one, the value.
     Assign(Vec<Expr>, Option<Expr>, Expr),
     /// `a: T`
@@ -119,7 +119,7 @@ pub enum SimpleKind {
 
 /// An expression.
 #[derive(Debug)]
-pub struct Expr {
+pub(crate) struct Expr {
     /// Its form.
     pub kind: ExprKind,
     /// Its span.
@@ -129,7 +129,7 @@ pub struct Expr {
 
 /// The forms of expressions.
 #[derive(Debug)]
-pub enum ExprKind {
+pub(crate) enum ExprKind {
     /// A name.
     Name(Arc<str>),
     /// A 64-bit integer.
@@ -170,7 +170,7 @@ pub enum ExprKind {
 
 /// An argument of a call.
 #[derive(Debug)]
-pub enum Arg {
+pub(crate) enum Arg {
     /// A positional argument.
     Positional(Expr),
     /// `k = v`
@@ -180,7 +180,7 @@ pub enum Arg {
 }
 
 /// The state of the parser.
-pub struct Cx {
+pub(crate) struct Cx {
     /// The file being parsed.
     pub file: FileId,
     /// The errors, in the order in which they were found.
@@ -191,12 +191,12 @@ pub struct Cx {
 
 impl Cx {
     /// The span between two offsets.
-    pub fn span(&self, start: usize, end: usize) -> Span {
+    pub(crate) fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
     }
 
     /// A name with its span.
-    pub fn ident(&self, text: &str, start: usize, end: usize) -> Ident {
+    pub(crate) fn ident(&self, text: &str, start: usize, end: usize) -> Ident {
         Ident {
             text: text.into(),
             span: self.span(start, end),
@@ -204,7 +204,7 @@ impl Cx {
     }
 
     /// An expression with its span. If expressions nest too deeply, the outer one is reported and dropped.
-    pub fn expr(&mut self, kind: ExprKind, start: usize, end: usize) -> Expr {
+    pub(crate) fn expr(&mut self, kind: ExprKind, start: usize, end: usize) -> Expr {
         let span = self.span(start, end);
         let depth = 1 + children_depth(&kind);
         if depth <= MAX_DEPTH {
@@ -219,7 +219,7 @@ impl Cx {
     }
 
     /// An integer. Reports one that does not fit in 64 bits.
-    pub fn int(&mut self, text: &str, start: usize, end: usize) -> Expr {
+    pub(crate) fn int(&mut self, text: &str, start: usize, end: usize) -> Expr {
         let value = text.replace('_', "").parse().unwrap_or_else(|_| {
             self.errors.push(too_large(self.span(start, end)));
             0
@@ -228,23 +228,23 @@ impl Cx {
     }
 
     /// The value of a float or of an imaginary number.
-    pub fn number(text: &str) -> f64 {
+    pub(crate) fn number(text: &str) -> f64 {
         text.trim_end_matches(['j', 'J']).parse().unwrap_or(f64::NAN)
     }
 
     /// The text of a string literal.
-    pub fn string(&mut self, literal: &str, start: usize) -> Arc<str> {
+    pub(crate) fn string(&mut self, literal: &str, start: usize) -> Arc<str> {
         let body = &literal[1..literal.len() - 1];
         unescape(body, self.file, start + 1, &mut self.errors).into()
     }
 
     /// `a OP b`.
-    pub fn binary(&mut self, op: &'static str, a: Expr, b: Expr, start: usize, end: usize) -> Expr {
+    pub(crate) fn binary(&mut self, op: &'static str, a: Expr, b: Expr, start: usize, end: usize) -> Expr {
         self.expr(ExprKind::Binary(op, Box::new(a), Box::new(b)), start, end)
     }
 
     /// `OP a`. The sign of a number is part of the literal.
-    pub fn unary(&mut self, op: &'static str, a: Expr, start: usize, end: usize) -> Expr {
+    pub(crate) fn unary(&mut self, op: &'static str, a: Expr, start: usize, end: usize) -> Expr {
         let kind = match (op, &a.kind) {
             ("neg", ExprKind::Int(i)) => ExprKind::Int(i.wrapping_neg()),
             ("neg", ExprKind::Float(x)) => ExprKind::Float(-x),
@@ -274,7 +274,7 @@ fn children_depth(kind: &ExprKind) -> usize {
 }
 
 /// The function of `operator` for a comparison.
-pub fn comparison(sign: &str) -> &'static str {
+pub(crate) fn comparison(sign: &str) -> &'static str {
     match sign {
         "==" => "eq",
         "!=" => "ne",
@@ -286,7 +286,7 @@ pub fn comparison(sign: &str) -> &'static str {
 }
 
 /// The function of `operator` for a multiplicative or shift operator.
-pub fn product(sign: &str) -> &'static str {
+pub(crate) fn product(sign: &str) -> &'static str {
     match sign {
         "/" => "truediv",
         "//" => "floordiv",
@@ -298,7 +298,7 @@ pub fn product(sign: &str) -> &'static str {
 }
 
 /// Makes a tuple of the items, or returns the single item if there is no comma.
-pub fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end: usize) -> Expr {
+pub(crate) fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end: usize) -> Expr {
     match items.len() {
         1 if !comma => items.remove(0),
         _ => cx.expr(ExprKind::Tuple(items), start, end),
@@ -306,7 +306,7 @@ pub fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end:
 }
 
 /// A string with its span.
-pub fn string(text: Arc<str>, span: Span) -> Expr {
+pub(crate) fn string(text: Arc<str>, span: Span) -> Expr {
     let kind = ExprKind::Str(text);
     Expr { kind, span, depth: 1 }
 }

@@ -22,7 +22,7 @@ use value::TorchReader;
 
 /// The result of [`read`].
 #[derive(Debug)]
-pub struct FoundItems<'a> {
+pub(crate) struct FoundItems<'a> {
     /// The graphs that torch printed.
     pub graphs: Vec<Item>,
     /// Errors in those graphs.
@@ -32,7 +32,7 @@ pub struct FoundItems<'a> {
 }
 
 /// Reads every graph that torch printed in `text`.
-pub fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
+pub(crate) fn read(file: FileId, text: Cow<'_, str>) -> FoundItems<'_> {
     let regions = regions::find_regions(&text);
     let mut graphs = vec![];
     let mut errors = vec![];

@@ -31,8 +31,8 @@ mod objects;
 mod operators;
 mod regions;
 mod rows;
-pub mod token;
-pub mod tree;
+pub(crate) mod token;
+pub(crate) mod tree;
 mod typing;
 mod uses;
 mod while_loop;
@@ -55,7 +55,7 @@ mod grammar {
 }
 
 /// Reads every graph that TorchScript printed in `text`.
-pub fn read(file: FileId, text: &str) -> FoundItems<'_> {
+pub(crate) fn read(file: FileId, text: &str) -> FoundItems<'_> {
     let mut items = FoundItems {
         graphs: vec![],
         errors: vec![],

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A graph.
 #[derive(Debug)]
-pub struct Script {
+pub(crate) struct Script {
     /// Its parameters, the module first; `None` for statements without a header.
     pub inputs: Option<Vec<Typed>>,
     /// Its nodes in order.
@@ -19,7 +19,7 @@ pub struct Script {
 
 /// `%a : Tensor, %b : Tensor = aten::max(%x, %1, %2) # model.py:9:0`
 #[derive(Clone, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its results.
     pub outputs: Vec<Typed>,
     /// `aten::max`
@@ -38,7 +38,7 @@ pub struct Node {
 
 /// A block of `prim::If` or `prim::Loop`.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub(crate) struct Block {
     /// Its parameters.
     pub inputs: Vec<Typed>,
     /// Its nodes.
@@ -49,7 +49,7 @@ pub struct Block {
 
 /// A value, with its type at the definition.
 #[derive(Clone, Debug)]
-pub struct Typed {
+pub(crate) struct Typed {
     /// The name without `%`.
     pub name: Arc<str>,
     /// The name's place.
@@ -60,7 +60,7 @@ pub struct Typed {
 
 /// `name="weight"`
 #[derive(Clone, Debug)]
-pub struct Attr {
+pub(crate) struct Attr {
     /// The name.
     pub name: Arc<str>,
     /// The value as written.
@@ -71,7 +71,7 @@ pub struct Attr {
 
 /// The relevant parts of a type: its name, and the sizes of a tensor.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ty {
+pub(crate) struct Ty {
     /// `Float`, `Tensor`, `int`, `__torch__.M`; empty for a tuple.
     pub name: Arc<str>,
     /// The sizes of `Float(2, 4, …)`; `None` for an unknown size.
@@ -84,7 +84,7 @@ pub struct Ty {
 
 impl Ty {
     /// A type of this name.
-    pub fn named(name: &str) -> Ty {
+    pub(crate) fn named(name: &str) -> Ty {
         Ty {
             name: name.into(),
             ..Ty::default()
@@ -92,17 +92,17 @@ impl Ty {
     }
 
     /// The type of a value without one in the text.
-    pub fn unsaid() -> Ty {
+    pub(crate) fn unsaid() -> Ty {
         Ty::named("?")
     }
 
     /// Whether the text has no type for the value.
-    pub fn is_unsaid(&self) -> bool {
+    pub(crate) fn is_unsaid(&self) -> bool {
         &*self.name == "?"
     }
 
     /// A size among a type's arguments.
-    pub fn size(text: &str) -> Ty {
+    pub(crate) fn size(text: &str) -> Ty {
         Ty {
             sizes: vec![text.parse().ok()],
             ..Ty::named("size")
@@ -110,12 +110,12 @@ impl Ty {
     }
 
     /// A setting such as `device=cpu` among a type's arguments.
-    pub fn setting() -> Ty {
+    pub(crate) fn setting() -> Ty {
         Ty::named("setting")
     }
 
     /// The dtype for torch's name of a tensor type.
-    pub fn dtype(&self) -> Option<&'static str> {
+    pub(crate) fn dtype(&self) -> Option<&'static str> {
         Some(match &*self.name {
             "Float" => "f32",
             "Double" => "f64",
@@ -134,17 +134,17 @@ impl Ty {
     }
 
     /// Whether values of the type are Python numbers.
-    pub fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         matches!(&*self.name, "int" | "float" | "bool" | "number" | "Scalar" | "complex")
     }
 
     /// Whether values of the type may be `None`.
-    pub fn may_be_none(&self) -> bool {
+    pub(crate) fn may_be_none(&self) -> bool {
         self.optional || &*self.name == "Optional"
     }
 
     /// Whether values of the type are modules.
-    pub fn is_module(&self) -> bool {
+    pub(crate) fn is_module(&self) -> bool {
         self.name.starts_with("__torch__")
     }
 }
@@ -166,7 +166,7 @@ const PRIMS: [&str; 12] = [
 ];
 
 /// The state of the parser.
-pub struct Cx {
+pub(crate) struct Cx {
     /// The file being parsed.
     pub file: FileId,
     /// The errors, in the order in which they were found.
@@ -178,7 +178,7 @@ pub struct Cx {
 }
 
 /// The right-hand side of a node.
-pub struct Call {
+pub(crate) struct Call {
     op: Arc<str>,
     attrs: Vec<Attr>,
     args: Vec<Typed>,
@@ -187,7 +187,13 @@ pub struct Call {
 
 impl Call {
     /// The nodes of the constants among the operands, then the node with these results.
-    pub fn with(mut self, outputs: Vec<Typed>, place: Option<&str>, blocks: Vec<Block>, span: Span) -> Vec<Node> {
+    pub(crate) fn with(
+        mut self,
+        outputs: Vec<Typed>,
+        place: Option<&str>,
+        blocks: Vec<Block>,
+        span: Span,
+    ) -> Vec<Node> {
         self.literals.push(Node {
             outputs,
             op: self.op,
@@ -203,12 +209,12 @@ impl Call {
 
 impl Cx {
     /// The span between two offsets.
-    pub fn span(&self, start: usize, end: usize) -> Span {
+    pub(crate) fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
     }
 
     /// A constant as an operand: creates a node for it and returns its name.
-    pub fn literal(&mut self, text: String, l: usize, r: usize) -> Typed {
+    pub(crate) fn literal(&mut self, text: String, l: usize, r: usize) -> Typed {
         let span = self.span(l, r);
         let value = |ty| Typed {
             name: format!("constant {}", self.constants).into(),
@@ -235,7 +241,7 @@ impl Cx {
     }
 
     /// A call, with the constants among its operands. `prim::constant(1)` is `prim::Constant[value=1]()`.
-    pub fn call(&mut self, op: &str, mut attrs: Vec<Attr>, mut args: Vec<Typed>) -> Call {
+    pub(crate) fn call(&mut self, op: &str, mut attrs: Vec<Attr>, mut args: Vec<Typed>) -> Call {
         let mut literals = std::mem::take(&mut self.literals);
         let known = PRIMS.iter().find(|p| p.eq_ignore_ascii_case(op));
         let op: Arc<str> = known.map_or(op, |p| *p).into();
@@ -252,7 +258,7 @@ impl Cx {
     }
 
     /// `types=[Tensor, int]`: the names of the types, separated by commas.
-    pub fn types(&self, name: &str, types: &[Ty], l: usize, r: usize) -> Attr {
+    pub(crate) fn types(&self, name: &str, types: &[Ty], l: usize, r: usize) -> Attr {
         let names: Vec<&str> = types.iter().map(|t| &*t.name).collect();
         Attr {
             name: name.into(),
@@ -262,7 +268,7 @@ impl Cx {
     }
 
     /// A type with arguments.
-    pub fn ty(&self, name: &str, args: Vec<Ty>) -> Ty {
+    pub(crate) fn ty(&self, name: &str, args: Vec<Ty>) -> Ty {
         let sizes: Vec<Option<i64>> = args.iter().filter(|a| &*a.name == "size").map(|a| a.sizes[0]).collect();
         // The rank of `Float(device=cpu)` is known to be zero only if the type has memory settings.
         let shaped = !sizes.is_empty() || args.iter().any(|a| *a == Ty::setting());

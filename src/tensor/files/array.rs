@@ -12,7 +12,7 @@ use zip::ZipArchive;
 /// An array in a file. Its type is known, and its elements are read on request. So a header can be compared with what
 /// is expected before memory is allocated: a compressed array in a small file may unpack to any size.
 #[derive(Clone)]
-pub struct Array {
+pub(crate) struct Array {
     dtype: DType,
     shape: Vec<usize>,
     /// The size of the elements in bytes.
@@ -32,11 +32,11 @@ enum ArrayPlace {
 }
 
 /// A mapped zip archive. Clones share its directory.
-pub type MappedArchive = ZipArchive<Cursor<Bytes>>;
+pub(crate) type MappedArchive = ZipArchive<Cursor<Bytes>>;
 
 /// A mapped file in the form that the archive's reader takes.
 #[derive(Clone)]
-pub struct Bytes(pub Arc<Mmap>);
+pub(crate) struct Bytes(pub Arc<Mmap>);
 
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
@@ -102,18 +102,18 @@ impl Array {
     }
 
     /// The element type.
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// The sizes, outermost first.
-    pub fn shape(&self) -> &[usize] {
+    pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
     }
 
     /// The elements: in place if the mapped file has them in order and aligned, otherwise in newly allocated memory.
     /// Returns an error if the system does not have enough memory, or if unpacked data does not match the header.
-    pub fn read(&self) -> Result<Tensor, Problem> {
+    pub(crate) fn read(&self) -> Result<Tensor, Problem> {
         let storage = match &self.place {
             ArrayPlace::Mapped(map, offset) => match (map.as_ptr() as usize + offset).is_multiple_of(self.dtype.size())
             {

@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Error};
 const VALUES_OF_NODE: usize = 2;
 
 /// Parses a document. A tree of values takes up to fifty times the memory of its text, so a document with too many values is an error.
-pub fn parse_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+pub(crate) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     let most = budget::max_nodes().saturating_mul(VALUES_OF_NODE);
     // Most documents are far from the limit, and their strings need not be told from the rest.
     if text.len() > most && text.iter().filter(|b| begins_value(**b)).count() > most && count_values(text) > most {

@@ -14,10 +14,10 @@ mod safetensors;
 mod tests;
 mod zipped;
 
-pub use array::{Array, Bytes, MappedArchive};
-pub use json::parse_json;
-pub use kind::{FileKind, FileRole, HEAD, Pickled};
-pub use zipped::{EntrySizes, open_zip};
+pub(crate) use array::{Array, Bytes, MappedArchive};
+pub(crate) use json::parse_json;
+pub(crate) use kind::{FileKind, FileRole, HEAD};
+pub(crate) use zipped::{EntrySizes, open_zip};
 
 use super::mapped::{MapError, map_file};
 use super::{ALIGN, Tensor, byte_len};
@@ -42,7 +42,7 @@ pub struct TensorFile {
 
 /// The arrays of a file whose headers have been read.
 #[derive(Clone, Debug, Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     /// The arrays by name, as in [`TensorFile::tensors`].
     pub arrays: IndexMap<String, Array>,
     /// As in [`TensorFile::unsupported`].
@@ -73,7 +73,7 @@ impl Contents {
 
 /// The file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileFormat {
+pub(crate) enum FileFormat {
     /// One NumPy array.
     Npy,
     /// A zip archive of `.npy` files.
@@ -84,7 +84,7 @@ pub enum FileFormat {
 
 impl FileFormat {
     /// The format that the path's extension names.
-    pub fn of_path(path: &Path) -> Option<FileFormat> {
+    pub(crate) fn of_path(path: &Path) -> Option<FileFormat> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "npy" => Some(FileFormat::Npy),
             "npz" => Some(FileFormat::Npz),
@@ -238,7 +238,7 @@ pub fn read(path: &Path) -> Result<TensorFile, FileError> {
 }
 
 /// Reads the headers of the file at `path`.
-pub fn open(path: &Path) -> Result<Contents, FileError> {
+pub(crate) fn open(path: &Path) -> Result<Contents, FileError> {
     let map = map_file(path).map_err(|e| in_file(path)(whole_file(e.into())))?;
     parse_contents(&map).map_err(in_file(path))
 }
@@ -271,7 +271,7 @@ fn parse_contents(map: &Arc<Mmap>) -> Result<Contents, FileProblem> {
 }
 
 /// The maximal number of dimensions of a tensor in a file, as in torch.
-pub const MAX_RANK: usize = 64;
+pub(crate) const MAX_RANK: usize = 64;
 
 /// The shape as `usize`, and its size in bytes.
 fn checked_sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {

@@ -11,7 +11,7 @@ use zip::result::ZipResult;
 /// starts. But torch writes records of the 64-bit form between the two even where the plain record suffices, so the
 /// guess is 76 bytes too late. The error goes unnoticed if an entry's header happens to be at that position, which
 /// depends on the lengths of the entries' names.
-pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
+pub(crate) fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
     let config = Config {
         archive_offset: ArchiveOffset::Known(0),
     };
@@ -19,19 +19,19 @@ pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
 }
 
 /// The sizes of an archive's entries. Entries that share bytes could unpack a small file to any size.
-pub struct EntrySizes {
+pub(crate) struct EntrySizes {
     /// The bytes of the file that no entry has.
     left: u64,
 }
 
 impl EntrySizes {
     /// No entries of a file of `len` bytes.
-    pub fn new(len: usize) -> EntrySizes {
+    pub(crate) fn new(len: usize) -> EntrySizes {
         EntrySizes { left: len as u64 }
     }
 
     /// Adds an entry of `size` bytes in the file. Returns an error if the entries are larger than the file.
-    pub fn add(&mut self, size: u64) -> Result<(), &'static str> {
+    pub(crate) fn add(&mut self, size: u64) -> Result<(), &'static str> {
         self.left = self.left.checked_sub(size).ok_or("its entries overlap")?;
         Ok(())
     }

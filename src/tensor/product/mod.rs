@@ -8,7 +8,7 @@ mod strided;
 
 /// `out = a @ b` in f64, row-major without gaps, where `a` is `m x k` and `b` is `k x n`. Panics if a length does not
 /// match the sizes.
-pub fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
+pub(crate) fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
     let fits = |rows: usize, cols: usize, len: usize| rows.checked_mul(cols) == Some(len);
     assert!(
         fits(m, k, a.len()) && fits(k, n, b.len()) && fits(m, n, out.len()),
@@ -31,7 +31,7 @@ pub fn matmul_f64(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut 
 ///
 /// # Safety
 /// Every element that sizes and strides reach must be within its buffer, and `out` must overlap neither operand.
-pub unsafe fn matmul_f64_strided(
+pub(crate) unsafe fn matmul_f64_strided(
     [m, n, k]: [usize; 3],
     a: *const f64,
     a_strides: [usize; 2],

@@ -11,12 +11,12 @@ mod signatures;
 #[cfg(test)]
 mod tests;
 
-pub use advice::FileRole;
-pub use pickle::Pickled;
+pub(crate) use advice::FileRole;
+pub(super) use pickle::Pickled;
 use std::fmt;
 
 /// This many bytes of a file are enough to recognise its kind.
-pub const HEAD: usize = 1 << 16;
+pub(crate) const HEAD: usize = 1 << 16;
 
 /// The number of leading bytes by which text is recognised.
 const SAMPLE: usize = 1 << 13;

@@ -1,18 +1,38 @@
-//! The reference implementation: matrix product, convolution and attention directly from their definitions, over
-//! [`Tensor`]s.
+//! Matrix product, convolution and attention directly from their definitions, over [`Tensor`]s.
 //!
 //! Floats of every width accumulate in f64 and round once at the end. Integers wrap. There is no blocking and no
-//! threading, so the code is simple enough to trust. The interpreter computes with these, and the fast kernels are
-//! tested against them.
+//! threading, so the code is simple enough to trust.
 
-use super::contract::{Conv, ConvLayout};
-use super::number::Number;
+use super::add_plane;
+use crate::math::contract::{Conv, ConvLayout};
+use crate::math::number::Number;
 use crate::tensor::{Element, Scalar, Tensor, contiguous_strides};
 use crate::types::{Category, DType};
 
+/// The types that the reference accumulates in: f64 for floats, i64 for integers.
+trait Sum: Number {
+    /// `x`, rounded or wrapped.
+    fn from_i64(x: i64) -> Self;
+    /// The value as f64.
+    fn to_f64(self) -> f64;
+    /// The value as i64.
+    fn to_i64(self) -> i64;
+}
+
+macro_rules! sums {
+    ($($t:ty),*) => { $(
+        impl Sum for $t {
+            fn from_i64(x: i64) -> $t { x as $t }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn to_i64(self) -> i64 { self as i64 }
+        }
+    )* };
+}
+sums!(f64, i64);
+
 /// The elements converted to the accumulation type: f64 for floats, i64 for integers.
-fn widen_elements<T: Number>(t: &Tensor) -> Vec<T> {
-    fn convert_elements<E: Element, T: Number>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
+fn widen_elements<T: Sum>(t: &Tensor) -> Vec<T> {
+    fn convert_elements<E: Element, T: Sum>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
         t.as_slice::<E>().iter().map(|&x| T::from_f64(f(x))).collect()
     }
     match t.dtype() {
@@ -29,7 +49,7 @@ fn widen_elements<T: Number>(t: &Tensor) -> Vec<T> {
 }
 
 /// The sums rounded (or wrapped) to `dtype`.
-fn narrow_sums<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
+fn narrow_sums<T: Sum>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
     if dtype == DType::F32 {
         let v: Vec<f32> = sums.iter().map(|x| x.to_f64() as f32).collect();
         return Tensor::from_slice(shape, &v);
@@ -42,7 +62,7 @@ fn narrow_sums<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
 
 /// `a[…, m, k] · b[…, k, n]` with equal batch dimensions and dtypes: `torch.bmm` for any number of batch dimensions.
 /// Panics if the shapes do not match.
-pub fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
+pub(in crate::math) fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
     let (ra, rb) = (a.rank(), b.rank());
     assert!(ra >= 2 && ra == rb && a.dtype() == b.dtype(), "operands of matmul_ref");
     let (m, k, n) = (a.shape()[ra - 2], a.shape()[ra - 1], b.shape()[rb - 1]);
@@ -54,7 +74,7 @@ pub fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
     }
 }
 
-fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) -> Vec<T> {
+fn matmul_sums<T: Sum>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) -> Vec<T> {
     let (x, y) = (widen_elements::<T>(a), widen_elements::<T>(b));
     let batch: usize = a.shape()[..a.rank() - 2].iter().product();
     let mut c = vec![T::default(); batch * m * n];
@@ -73,7 +93,7 @@ fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) 
 /// The convolution that `conv` describes, without its activation. `x` is `[N, C, D, H, W]`, `w` is in torch's order
 /// with three spatial dimensions, and the result is `[N, O, D, H, W]`. Missing dimensions have size 1. Supports only
 /// [`ConvLayout::ChannelsFirst`]. Panics if the shapes do not match the descriptor or the descriptor is invalid.
-pub fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Tensor {
+pub(in crate::math) fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Tensor {
     assert!(conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst);
     let [nx, nw, ..] = conv.extents().expect("a legal convolution");
     assert_eq!((x.numel(), w.numel()), (nx, nw), "operands of conv_ref");
@@ -85,7 +105,7 @@ pub fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> T
     }
 }
 
-fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv) -> Vec<T> {
+fn conv_sums<T: Sum>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv) -> Vec<T> {
     let (x, w) = (widen_elements::<T>(x), widen_elements::<T>(w));
     let bias = bias.map(widen_elements::<T>);
     let out = c.output_size().expect("checked by the caller");
@@ -112,43 +132,17 @@ fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv)
     y
 }
 
-/// Adds one input channel times one kernel to one output channel of a convolution whose output has size `out`.
-pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
-    // A plain convolution reads `in = out * stride + tap * dilation - padding`. A transposed one swaps `in` and `out`.
-    let (from, to) = if c.transposed { (c.input, out) } else { (out, c.input) };
-    let reach = |d: usize, at: usize, tap: usize| {
-        let p = at * c.stride[d] + tap * c.dilation[d];
-        p.checked_sub(c.padding[d]).filter(|&p| p < to[d])
-    };
-    for (t, &f) in w.iter().enumerate() {
-        let tap = [
-            t / (c.kernel[1] * c.kernel[2]),
-            t / c.kernel[2] % c.kernel[1],
-            t % c.kernel[2],
-        ];
-        for a in 0..from[0] {
-            let Some(pa) = reach(0, a, tap[0]) else { continue };
-            for b in 0..from[1] {
-                let Some(pb) = reach(1, b, tap[1]) else { continue };
-                let (row, prow) = ((a * from[1] + b) * from[2], (pa * to[1] + pb) * to[2]);
-                for e in 0..from[2] {
-                    let Some(pe) = reach(2, e, tap[2]) else { continue };
-                    let (i, o) = if c.transposed {
-                        (row + e, prow + pe)
-                    } else {
-                        (prow + pe, row + e)
-                    };
-                    y[o] = y[o].add(x[i].mul(f));
-                }
-            }
-        }
-    }
-}
-
 /// `scaled_dot_product_attention(q, k, v, mask, is_causal, scale)` without dropout: q `[B, H, L, E]`, k
 /// `[B, Hk, S, E]`, v `[B, Hk, S, Ev]`. The mask (b8 or float) broadcasts to `[B, H, L, S]`. Rows whose keys are all
 /// masked become zero. Panics if the shapes do not match.
-pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], causal: bool, scale: f64) -> Tensor {
+pub(in crate::math) fn attention_ref(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    masks: &[&Tensor],
+    causal: bool,
+    scale: f64,
+) -> Tensor {
     let (&[b, h, l, e], &[kb, hk, s, ke]) = (q.shape(), k.shape()) else {
         panic!("attention_ref expects 4-D operands")
     };
