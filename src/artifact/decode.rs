@@ -166,11 +166,11 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
         let left = self.take_len()?;
-        visitor.visit_seq(Items { decoder: self, left })
+        visitor.visit_seq(ItemReader { decoder: self, left })
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_seq(Items {
+        visitor.visit_seq(ItemReader {
             decoder: self,
             left: len,
         })
@@ -187,7 +187,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
         let left = self.take_len()?;
-        visitor.visit_map(Items { decoder: self, left })
+        visitor.visit_map(ItemReader { decoder: self, left })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -210,12 +210,12 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
 }
 
 /// The items of a sequence, or the keys and values of a map.
-struct Items<'a, 'de> {
+struct ItemReader<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: usize,
 }
 
-impl<'de> de::SeqAccess<'de> for Items<'_, 'de> {
+impl<'de> de::SeqAccess<'de> for ItemReader<'_, 'de> {
     type Error = CodecError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, CodecError> {
@@ -232,7 +232,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_, 'de> {
     }
 }
 
-impl<'de> de::MapAccess<'de> for Items<'_, 'de> {
+impl<'de> de::MapAccess<'de> for ItemReader<'_, 'de> {
     type Error = CodecError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, CodecError> {

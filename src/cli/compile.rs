@@ -3,7 +3,7 @@
 use super::inputs::{InputArgs, compiled_types};
 use super::limits::parse_threads;
 use super::model::{ModelArgs, SizeList, parse_sizes};
-use super::weights::{FxirDestination, Held, WeightsFile, keep_values};
+use super::weights::{FxirDestination, WeightsFile, WeightsFiles, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
 use crate::driver::{
@@ -66,7 +66,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     if let Some(path) = &args.output {
         return super::save::run(app, args, model, numbers, path);
     }
-    let held = Held::from_module(&model.module);
+    let held = WeightsFiles::from_module(&model.module);
     let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;
     let mut emit = args.emit.clone();
     if args.explain_fusion {
@@ -124,7 +124,13 @@ fn is_fxir(a: Artifact) -> bool {
 
 /// The text of a module for the file `output`. Its values are written beside that file unless the source's weights file
 /// has all of them.
-fn fxir_text(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option<&str>) -> Result<String, Stop> {
+fn fxir_text(
+    app: &App,
+    mut m: GraphModule,
+    held: &WeightsFiles,
+    source: &str,
+    output: Option<&str>,
+) -> Result<String, Stop> {
     let to = FxirDestination {
         source,
         output,

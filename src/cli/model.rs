@@ -49,7 +49,7 @@ pub(super) struct ModelArgs {
     /// Show the graph, or a diff of it, after every pass that changed it
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "graph",
           help_heading = "Passes")]
-    pub print_changed: Option<Changed>,
+    pub print_changed: Option<ChangedGraph>,
     /// Write the graph after every pass that changed it to a file in this directory
     #[arg(long, value_name = "DIR", help_heading = "Passes")]
     pub dump_dir: Option<PathBuf>,
@@ -74,7 +74,7 @@ fn parse_target(name: &str) -> Result<TargetArg, String> {
 
 /// What is shown of a graph that a pass changed.
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-pub(super) enum Changed {
+pub(super) enum ChangedGraph {
     /// The whole graph.
     Graph,
     /// The removed and added lines.
@@ -84,7 +84,7 @@ pub(super) enum Changed {
 /// An observer that shows what passes do, on standard error.
 struct PassPrinter {
     after: Vec<String>,
-    changed: Option<Changed>,
+    changed: Option<ChangedGraph>,
     dump: Option<Dump>,
     time: bool,
     remarks: bool,
@@ -108,7 +108,7 @@ impl Observer for PassPrinter {
     fn after_stage(&mut self, stage: Stage, product: StageProduct, _time: Duration) {
         match (stage, product) {
             (Stage::Load, StageProduct::Module(m)) => self.dump.iter_mut().for_each(|d| d.note_loaded(m)),
-            (Stage::Check, StageProduct::Module(m)) if self.changed == Some(Changed::Diff) => {
+            (Stage::Check, StageProduct::Module(m)) if self.changed == Some(ChangedGraph::Diff) => {
                 self.last = graph::print(m)
             }
             _ => {}
@@ -125,9 +125,9 @@ impl Observer for PassPrinter {
             if changed {
                 self.dump(run, module);
             }
-            if named || (changed && self.changed == Some(Changed::Graph)) {
+            if named || (changed && self.changed == Some(ChangedGraph::Graph)) {
                 output::write_progress(&format!("{head}\n{text}"));
-            } else if changed && self.changed == Some(Changed::Diff) {
+            } else if changed && self.changed == Some(ChangedGraph::Diff) {
                 output::write_progress(&format!("{head}\n{}", diff::unified_diff(&self.last, &text, 2)));
             }
             self.last = text;

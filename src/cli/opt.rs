@@ -3,7 +3,7 @@
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
 use super::print::PrintForm;
-use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, write_changed_module};
+use super::weights::{BY_OPTIONS, FxirDestination, WeightsFiles, WeightsSource, write_changed_module};
 use super::{App, Outcome, Stop};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
@@ -54,7 +54,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = args.model.load(app)?;
     args.inputs.declare_inputs(app, &mut model.module)?;
-    let held = Held::from_module(&model.module);
+    let held = WeightsFiles::from_module(&model.module);
     specialize_model(args, &mut model)?;
     app.session.check(&mut model.module, &[])?;
     let names = pass_names(args);

@@ -2,7 +2,7 @@
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::{given_dims, parse_dim};
-use super::weights::{FxirDestination, Held, WeightsSource, keep_values};
+use super::weights::{FxirDestination, WeightsFiles, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 pub(super) use crate::driver::form::PrintForm;
@@ -54,7 +54,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
-    let held = Held::from_module(&model.module);
+    let held = WeightsFiles::from_module(&model.module);
     if args.typed {
         app.session.check(&mut model.module, &[])?;
     }

@@ -2,7 +2,7 @@
 
 use super::inputs::{InputArgs, bind_provided};
 use super::print::PrintForm;
-use super::weights::{FxirDestination, Held, WeightsSource, write_changed_module};
+use super::weights::{FxirDestination, WeightsFiles, WeightsSource, write_changed_module};
 use super::{App, Outcome, Stop};
 use crate::diag::{Code, Diagnostic, words};
 use crate::driver::Dims;
@@ -62,7 +62,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     refuse_other_formats(&args.output)?;
     args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
-    let held = Held::from_module(&model.module);
+    let held = WeightsFiles::from_module(&model.module);
     app.session.check(&mut model.module, &[])?;
     let mut manager = PassManager::from_names(&CANONICAL)?;
     app.session
@@ -118,7 +118,7 @@ fn note_unknown_names(app: &App, quantization: &Quantization, skip: &[String]) {
 }
 
 /// One set of inputs, and the results of the original model.
-struct Sample {
+struct ReferenceCall {
     inputs: Vec<RuntimeValue>,
     results: RuntimeValue,
 }
@@ -129,7 +129,7 @@ fn measure(
     args: &Args,
     quantization: &mut Quantization,
     module: &GraphModule,
-) -> Result<Vec<Sample>, Stop> {
+) -> Result<Vec<ReferenceCall>, Stop> {
     let mut files: Vec<Vec<PathBuf>> = args.calibrate.iter().map(|f| vec![f.clone()]).collect();
     if files.is_empty() && !args.values.is_empty() {
         files.push(vec![]);
@@ -146,7 +146,7 @@ fn measure(
         let bound = bind_provided(app, &module, provided, Dims::default())?;
         random::seed(0);
         let results = quantization.measure(&module, bound.values.clone())?;
-        samples.push(Sample {
+        samples.push(ReferenceCall {
             inputs: bound.values,
             results,
         });
@@ -158,7 +158,7 @@ fn measure(
 fn limit_result_errors(
     quantization: &mut Quantization,
     module: &GraphModule,
-    samples: &[Sample],
+    samples: &[ReferenceCall],
     limit: Option<f64>,
 ) -> Result<Vec<f64>, Stop> {
     let errors = errors_of_results(quantization, module, samples)?;
@@ -182,7 +182,11 @@ fn limit_result_errors(
 }
 
 /// The largest error of each result over all samples.
-fn errors_of_results(quantization: &Quantization, module: &GraphModule, samples: &[Sample]) -> Result<Vec<f64>, Stop> {
+fn errors_of_results(
+    quantization: &Quantization,
+    module: &GraphModule,
+    samples: &[ReferenceCall],
+) -> Result<Vec<f64>, Stop> {
     let mut module = module.clone();
     quantization.apply(&mut module)?;
     let mut largest: Vec<f64> = vec![];

@@ -2,7 +2,7 @@
 
 use super::inputs::InputArgs;
 use super::print::PrintForm;
-use super::weights::{BY_OPTIONS, FxirDestination, Held, WeightsSource, write_changed_module};
+use super::weights::{BY_OPTIONS, FxirDestination, WeightsFiles, WeightsSource, write_changed_module};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, words};
 use crate::rewrite::{self, RewriteOptions, RewriteReport, Rule, Samples, Verdict};
@@ -55,7 +55,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
     args.inputs.declare_inputs(app, &mut model.module)?;
-    let held = Held::from_module(&model.module);
+    let held = WeightsFiles::from_module(&model.module);
     app.session.check(&mut model.module, &[])?;
     if let Some(tree) = &model.tree {
         rules.extend(app.session.check_rules(tree)?);

@@ -45,19 +45,19 @@ impl WeightsSource {
 
 /// The weights files that the texts of a command refer to.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct WeightsFiles {
     /// The values in the weights file of the model's text.
     values: HashSet<Arc<str>>,
     /// Weights files that must not be overwritten, because another text refers to them.
     taken: RefCell<HashSet<PathBuf>>,
 }
 
-impl Held {
+impl WeightsFiles {
     /// For a model as it was loaded. FXIR cannot refer to the values of an archive.
-    pub(super) fn from_module(m: &GraphModule) -> Held {
+    pub(super) fn from_module(m: &GraphModule) -> WeightsFiles {
         let values = m.attributes.iter().filter(|(_, a)| graph::print::is_stored(a));
         let names = values.map(|(n, _)| n.clone());
-        Held {
+        WeightsFiles {
             values: m.weights.as_ref().map(|_| names.collect()).unwrap_or_default(),
             taken: RefCell::default(),
         }
@@ -109,7 +109,7 @@ pub(super) fn write_changed_module(
     app: &App,
     m: &mut GraphModule,
     form: PrintForm,
-    held: &Held,
+    held: &WeightsFiles,
     to: &FxirDestination,
 ) -> Outcome {
     if form == PrintForm::Fxir {
@@ -122,7 +122,7 @@ pub(super) fn write_changed_module(
 
 /// Makes a module that will be written as FXIR name a file with its weights. This is the file that it was read with, if
 /// that has all of them. Otherwise it is the requested file or one next to the FXIR file, which this function writes.
-pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &FxirDestination) -> Outcome {
+pub(super) fn keep_values(app: &App, m: &mut GraphModule, held: &WeightsFiles, to: &FxirDestination) -> Outcome {
     let file = to.output.filter(|o| !files::is_stream(o));
     let stored: Vec<&str> = m
         .attributes
@@ -181,7 +181,7 @@ fn names_own_folder(m: &GraphModule, source: &str, output: &str) -> bool {
 pub(super) struct Dump {
     dir: PathBuf,
     source: String,
-    held: Held,
+    held: WeightsFiles,
     /// The contents of the shared file.
     kept: IndexMap<Arc<str>, Tensor>,
 }
@@ -192,14 +192,14 @@ impl Dump {
         Dump {
             dir: dir.to_path_buf(),
             source: source.to_string(),
-            held: Held::default(),
+            held: WeightsFiles::default(),
             kept: IndexMap::new(),
         }
     }
 
     /// Records the contents of the source's weights file.
     pub(super) fn note_loaded(&mut self, m: &GraphModule) {
-        self.held = Held::from_module(m);
+        self.held = WeightsFiles::from_module(m);
     }
 
     /// Writes a module to the file `NAME.fxir`.

@@ -12,45 +12,45 @@ use std::fmt::Write;
 
 /// The statement of a kernel that a piece of code comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CodeSource {
+pub(super) enum CodeOrigin {
     /// The definition of a value.
     Value(u32),
     /// A store to a buffer, by the buffer's number.
     Store(u32),
 }
 
-impl CodeSource {
+impl CodeOrigin {
     /// The statement encoded as the source location that Cranelift passes through to the machine code.
     pub(super) fn to_srcloc(self) -> SourceLoc {
         SourceLoc::new(match self {
-            CodeSource::Value(v) => v << 1,
-            CodeSource::Store(b) => b << 1 | 1,
+            CodeOrigin::Value(v) => v << 1,
+            CodeOrigin::Store(b) => b << 1 | 1,
         })
     }
 
-    fn from_srcloc(place: SourceLoc) -> Option<CodeSource> {
+    fn from_srcloc(place: SourceLoc) -> Option<CodeOrigin> {
         let bits = (!place.is_default()).then(|| place.bits())?;
         Some(match bits & 1 {
-            0 => CodeSource::Value(bits >> 1),
-            _ => CodeSource::Store(bits >> 1),
+            0 => CodeOrigin::Value(bits >> 1),
+            _ => CodeOrigin::Store(bits >> 1),
         })
     }
 
     /// The graph node that the statement was computed for, if the kernel records one.
     fn node_name(self, k: &Kernel) -> Option<&str> {
         match self {
-            CodeSource::Value(v) => k.node_of(Value(v)),
-            CodeSource::Store(b) => Some(&k.buffer(Buf(b)).name),
+            CodeOrigin::Value(v) => k.node_of(Value(v)),
+            CodeOrigin::Store(b) => Some(&k.buffer(Buf(b)).name),
         }
     }
 }
 
 /// The statement that each piece of Cranelift's code comes from: `(start, end, statement)`, sorted.
-pub(super) type Pieces = Vec<(u32, u32, CodeSource)>;
+pub(super) type Pieces = Vec<(u32, u32, CodeOrigin)>;
 
 /// The pieces of compiled code, from its source locations.
 pub(super) fn collect_pieces(list: impl Iterator<Item = (u32, u32, SourceLoc)>) -> Pieces {
-    list.filter_map(|(start, end, place)| Some((start, end, CodeSource::from_srcloc(place)?)))
+    list.filter_map(|(start, end, place)| Some((start, end, CodeOrigin::from_srcloc(place)?)))
         .collect()
 }
 
@@ -61,7 +61,7 @@ struct AsmLine {
     /// Whether a branch jumps here.
     target: bool,
     text: String,
-    source: Option<CodeSource>,
+    source: Option<CodeOrigin>,
 }
 
 /// A kernel's machine code, line by line.

@@ -1,7 +1,7 @@
 //! Conversions between dtypes, with torch's cast semantics.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
-use super::natives::Native;
+use super::natives::NativeInst;
 use crate::types::DType;
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -168,9 +168,9 @@ impl Emitter<'_> {
 
     fn long_to_float(&mut self, to: RegisterClass, x: &Lanes) -> Lanes {
         if to == RegisterClass::F64 {
-            return self.native1(Native::I64ToF64, to, x);
+            return self.native1(NativeInst::I64ToF64, to, x);
         }
-        let halves = self.native1(Native::I64ToF32, to, x);
+        let halves = self.native1(NativeInst::I64ToF32, to, x);
         let pairs = halves.chunks_exact(2);
         pairs.map(|p| self.join_halves(p[0], p[1])).collect()
     }
@@ -181,7 +181,7 @@ impl Emitter<'_> {
         let c = RegisterClass::from_dtype(from);
         if to == DType::I64 && self.has_natives() {
             let x = self.cast(from, DType::F64, x);
-            return self.native1(Native::TruncateF64, RegisterClass::I64, &x);
+            return self.native1(NativeInst::TruncateF64, RegisterClass::I64, &x);
         }
         if to == DType::I64 {
             return self.per_lane(&[(c, x)], RegisterClass::I64, |e, x| {

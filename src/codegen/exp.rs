@@ -9,7 +9,7 @@
 #![allow(clippy::excessive_precision)]
 
 use super::lanes::{Emitter, Lanes};
-use super::natives::Native;
+use super::natives::NativeInst;
 use super::poly::{F, I, MAGIC};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::FloatCC;
@@ -81,7 +81,7 @@ impl Emitter<'_> {
     /// infinite.
     pub(super) fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
         if self.has_scale_inst() {
-            return self.native(Native::ScaleF32, F, p, n);
+            return self.native(NativeInst::ScaleF32, F, p, n);
         }
         let t = self.bitcast_lanes(I, t);
         if normal {

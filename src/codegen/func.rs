@@ -1,10 +1,10 @@
 //! Lowers one kernel to one CLIF function.
 
 use super::analysis::may_stream;
-use super::asm::CodeSource;
+use super::asm::CodeOrigin;
 use super::folds::find_folds;
 use super::lanes::{Emitter, MEM};
-use super::packed::Packing;
+use super::packed::PackedLanes;
 use super::prefetch::find_prefetches;
 use super::state::{FunctionLowering, LoweredValue, VarAt};
 use super::table::ConstantTable;
@@ -35,7 +35,7 @@ fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
 pub(super) fn define_function(
     k: &Kernel,
     isa: &dyn TargetIsa,
-    Packing { lane, width, narrows }: Packing,
+    PackedLanes { lane, width, narrows }: PackedLanes,
     func: &mut cranelift_codegen::ir::Function,
     frontend: &mut FunctionBuilderContext,
     table: &mut ConstantTable,
@@ -149,8 +149,8 @@ impl<'a> FunctionLowering<'a> {
     fn note_place(&mut self, s: &Stmt) {
         if self.places {
             self.e.b.set_srcloc(match s {
-                Stmt::Let(v, _) => CodeSource::Value(v.0).to_srcloc(),
-                Stmt::Store(b, ..) => CodeSource::Store(b.0).to_srcloc(),
+                Stmt::Let(v, _) => CodeOrigin::Value(v.0).to_srcloc(),
+                Stmt::Store(b, ..) => CodeOrigin::Store(b.0).to_srcloc(),
                 Stmt::Loop(_) => SourceLoc::default(),
             });
         }

@@ -1,6 +1,6 @@
 //! Compiles one kernel to one function of a Cranelift module, for either back end.
 
-use super::packed::{self, Packing};
+use super::packed::{self, PackedLanes};
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
@@ -22,7 +22,7 @@ pub(super) struct FunctionWriter {
 }
 
 /// A kernel's code before it is added to a module.
-struct Code {
+struct KernelCode {
     /// The widened code; `None` if Cranelift's own code is used.
     wide: Option<widen::Wide>,
     info: FunctionInfo,
@@ -77,11 +77,16 @@ impl FunctionWriter {
     }
 
     /// Compiles `k` with vectors of this width or, if that is not possible, of 16 bytes.
-    fn compile_up_to_width(&mut self, k: &Kernel, module: &mut dyn Module, shape: Packing) -> Result<Code, String> {
+    fn compile_up_to_width(
+        &mut self,
+        k: &Kernel,
+        module: &mut dyn Module,
+        shape: PackedLanes,
+    ) -> Result<KernelCode, String> {
         match self.compile_at_width(k, module, shape) {
             Err(reason) if shape.width > 16 => {
                 module.clear_context(&mut self.ctx);
-                let mut code = self.compile_at_width(k, module, Packing { width: 16, ..shape })?;
+                let mut code = self.compile_at_width(k, module, PackedLanes { width: 16, ..shape })?;
                 code.info.refused = Some(reason);
                 Ok(code)
             }
@@ -102,8 +107,8 @@ impl FunctionWriter {
     }
 
     /// Compiles a kernel for vectors of this width. Fails if its code cannot be widened.
-    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, shape: Packing) -> Result<Code, String> {
-        let shape = Packing {
+    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, shape: PackedLanes) -> Result<KernelCode, String> {
+        let shape = PackedLanes {
             narrows: self.target().has(Feature::Avx512Bf16),
             ..shape
         };
@@ -130,7 +135,7 @@ impl FunctionWriter {
             text: None,
             image: None,
         };
-        Ok(Code { wide, info, clif })
+        Ok(KernelCode { wide, info, clif })
     }
 
     /// Adds the code to the module.
@@ -159,12 +164,12 @@ impl FunctionWriter {
 }
 
 /// The lanes and the vector width of `k`, at most `most`, and the reason if the width is less.
-fn choose_shape(k: &Kernel, most: usize) -> (Packing, Option<String>) {
+fn choose_shape(k: &Kernel, most: usize) -> (PackedLanes, Option<String>) {
     if let Some(p) = packed::choose_packing(k, most) {
         return (p, None);
     }
     let (width, narrow) = wide::choose_width(k, most);
-    let shape = Packing {
+    let shape = PackedLanes {
         lane: 4,
         width,
         narrows: false,

@@ -2,7 +2,7 @@
 
 use super::integers::divides_or_shifts;
 use super::lanes::{Lanes, RegisterClass};
-use super::natives::Native;
+use super::natives::NativeInst;
 use super::state::{FunctionLowering, LoweredValue};
 use crate::kernel::{self, Fault, IndexBound, Inst};
 use crate::scalar::{Binary, ScalarOp, Unary};
@@ -58,11 +58,11 @@ impl FunctionLowering<'_> {
             }
             Inst::Op(ScalarOp::Cast(_, x)) if self.e.narrows_natively() && self.folds.narrowed.contains_key(&v) => {
                 let x = self.operand_lanes(*x, varying);
-                let half = self.e.native1(Native::F32ToBf16, RegisterClass::I32, &x);
+                let half = self.e.native1(NativeInst::F32ToBf16, RegisterClass::I32, &x);
                 match self.folds.narrowed[&v] {
                     // See `lower_store`.
                     true => half,
-                    false => self.e.native1(Native::ExtendHalf, RegisterClass::I32, &half),
+                    false => self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &half),
                 }
             }
             // A store of wide lanes takes the low bits.

@@ -6,7 +6,7 @@
 //! nearest integer to a quotient in F64; products and differences wrap, so intermediate overflow does no harm.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
-use super::natives::Native;
+use super::natives::NativeInst;
 use crate::kernel::Fault;
 use crate::scalar::Binary;
 use crate::types::DType;
@@ -116,12 +116,12 @@ impl Emitter<'_> {
 
     fn divide64(&mut self, op: Binary, x: &Lanes, y: &Lanes) -> Lanes {
         let c = RegisterClass::I64;
-        let divisor = self.native1(Native::I64ToF64, RegisterClass::F64, y);
+        let divisor = self.native1(NativeInst::I64ToF64, RegisterClass::F64, y);
         let (mut q, mut r) = (self.int_like(c, x, 0), x.clone());
         for _ in 0..2 {
-            let f = self.native1(Native::I64ToF64, RegisterClass::F64, &r);
+            let f = self.native1(NativeInst::I64ToF64, RegisterClass::F64, &r);
             let f = self.fdiv(&f, &divisor);
-            let step = self.native1(Native::RoundF64, c, &f);
+            let step = self.native1(NativeInst::RoundF64, c, &f);
             let p = self.map2(&step, y, |e, a, b| e.b.ins().imul(a, b));
             q = self.iadd(&q, &step);
             r = self.isub(&r, &p);
@@ -231,10 +231,10 @@ impl Emitter<'_> {
             return self.per_lane(&[(c, x), (c, n)], c, |e, a| e.shift_scalar(op, dtype, a[0], a[1]));
         }
         let native = match (op, c) {
-            (Binary::Shl, RegisterClass::I64) => Native::Shl64,
-            (Binary::Shl, _) => Native::Shl32,
-            (_, RegisterClass::I64) => Native::Sar64,
-            _ => Native::Sar32,
+            (Binary::Shl, RegisterClass::I64) => NativeInst::Shl64,
+            (Binary::Shl, _) => NativeInst::Shl32,
+            (_, RegisterClass::I64) => NativeInst::Sar64,
+            _ => NativeInst::Sar32,
         };
         self.native(native, c, x, n)
     }

@@ -9,7 +9,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 /// An instruction of AVX-512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Native {
+pub(super) enum NativeInst {
     /// `x * 2^floor(y)` of F32 lanes.
     ScaleF32,
     /// I32 lanes shifted left by counts. Counts out of range, taken as unsigned, give 0.
@@ -40,13 +40,13 @@ impl Emitter<'_> {
         !self.scalar && self.width == 64
     }
 
-    /// Whether conversions to bf16 may be [`Native::F32ToBf16`].
+    /// Whether conversions to bf16 may be [`NativeInst::F32ToBf16`].
     pub(super) fn narrows_natively(&self) -> bool {
         self.narrows && self.has_natives()
     }
 
     /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
-    pub(super) fn native(&mut self, op: Native, to: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
+    pub(super) fn native(&mut self, op: NativeInst, to: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
         debug_assert!(self.has_natives());
         let ty = to.vector_type();
         self.map2(x, y, |e, x, y| {
@@ -56,13 +56,13 @@ impl Emitter<'_> {
     }
 
     /// `op` on `x` alone.
-    pub(super) fn native1(&mut self, op: Native, to: RegisterClass, x: &Lanes) -> Lanes {
+    pub(super) fn native1(&mut self, op: NativeInst, to: RegisterClass, x: &Lanes) -> Lanes {
         self.native(op, to, x, x)
     }
 
     /// The instruction that stands for `op`. Those of two operands are not commutative, so that Cranelift keeps the order.
-    fn placeholder(&mut self, op: Native, x: Value, y: Value) -> Value {
-        use Native::*;
+    fn placeholder(&mut self, op: NativeInst, x: Value, y: Value) -> Value {
+        use NativeInst::*;
         let ty = match op {
             ScaleF32 | Shl32 | F32ToBf16 | ExtendHalf => I16X8,
             _ => I8X16,

@@ -18,7 +18,7 @@ use cranelift_codegen::ir::{self, InstBuilder};
 
 /// How a kernel is lowered with packed lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packing {
+pub(super) struct PackedLanes {
     /// The size of a lane in bytes.
     pub lane: usize,
     /// The width of the vectors in bytes.
@@ -28,7 +28,7 @@ pub(super) struct Packing {
 }
 
 /// The packing of `k` for vectors of at most `most` bytes, if it can be packed and its loops are long enough.
-pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<Packing> {
+pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<PackedLanes> {
     let mut s = PackingSurvey {
         loops: VectorLoops::new(k),
         size: None,
@@ -44,7 +44,7 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<Packing> {
     let width = fewest(s.widest, lane)?;
     // Reversed loads have 16 bytes without packing, too.
     let unpacked = fewest(if s.widest == 16 { 16 } else { most }, 4)?;
-    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(Packing {
+    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(PackedLanes {
         lane,
         width,
         narrows: false,

@@ -30,12 +30,12 @@ pub(super) enum SymbolicModule {
 pub(super) struct SizedModule {
     module: Arc<GraphModule>,
     sized: SizedNodes,
-    direct: Direct,
+    direct: DirectLowering,
 }
 
 /// Whether lowering the module for given sizes gives the program that the passes give for these sizes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direct {
+enum DirectLowering {
     /// No sizes have been compared.
     Unknown,
     Equal,
@@ -62,7 +62,7 @@ impl SizedModule {
         SizedModule {
             module: Arc::new(module),
             sized: sized.unwrap_or_default(),
-            direct: Direct::Unknown,
+            direct: DirectLowering::Unknown,
         }
     }
 
@@ -75,7 +75,7 @@ impl SizedModule {
         bound: &BoundInputs,
     ) -> Staged<(Arc<GraphModule>, Ready)> {
         let is_usual = is_usual(&bound.dims);
-        if is_usual && self.direct == Direct::Equal
+        if is_usual && self.direct == DirectLowering::Equal
             // An error is reported by the passes and stages for these sizes.
             && let Some(program) = self.lower_directly(session, bound)
         {
@@ -85,11 +85,15 @@ impl SizedModule {
         let reported = session.diagnostics.len();
         let module = GraphModule::clone(&self.module);
         let (module, ready) = session.quietly(|s| compile_module(s, name, module, request))?;
-        if is_usual && self.direct == Direct::Unknown && session.diagnostics.len() == reported {
+        if is_usual && self.direct == DirectLowering::Unknown && session.diagnostics.len() == reported {
             let direct = self.lower_directly(session, bound);
             let is_equal = ready.whole_executable().zip(direct);
             let is_equal = is_equal.is_some_and(|(e, direct)| same_code(e.program(), &direct));
-            self.direct = if is_equal { Direct::Equal } else { Direct::Different };
+            self.direct = if is_equal {
+                DirectLowering::Equal
+            } else {
+                DirectLowering::Different
+            };
         }
         Ok((module, ready))
     }

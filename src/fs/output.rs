@@ -33,12 +33,12 @@ static ABANDONED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct OutputFile {
     file: BufWriter<File>,
     incomplete: Incomplete,
-    place: Place,
+    place: OutputPlace,
 }
 
 /// Where the bytes go in the end.
 #[derive(Debug)]
-enum Place {
+enum OutputPlace {
     /// A regular file, which may exist.
     File(PathBuf, Option<Metadata>),
     /// Anything else, which is opened and written.
@@ -52,9 +52,9 @@ impl OutputFile {
     pub(crate) fn create(path: &Path) -> io::Result<OutputFile> {
         let mut place = find_place(path)?;
         let (file, incomplete) = match &place {
-            Place::File(target, old) => match create_beside(target, 0o666) {
+            OutputPlace::File(target, old) => match create_beside(target, 0o666) {
                 Err(e) if old.as_ref().is_some_and(|m| refuses_files(&e) && !is_mapped(m)) => {
-                    place = Place::Direct(target.clone());
+                    place = OutputPlace::Direct(target.clone());
                     create_scratch()?
                 }
                 created => created?,
@@ -83,7 +83,7 @@ impl OutputFile {
         self.file.flush()?;
         before(self.file.get_ref())?;
         match &self.place {
-            Place::File(target, old) => {
+            OutputPlace::File(target, old) => {
                 if let Some(old) = old {
                     keep_attributes(&self.incomplete.path, old)?;
                 }
@@ -95,9 +95,9 @@ impl OutputFile {
                     renamed => renamed,
                 }
             }
-            Place::Direct(path) => copy_to(self.file.get_mut(), open_direct(path)?),
-            Place::Stdout => copy_to(self.file.get_mut(), io::stdout().lock()),
-            Place::Stderr => copy_to(self.file.get_mut(), io::stderr().lock()),
+            OutputPlace::Direct(path) => copy_to(self.file.get_mut(), open_direct(path)?),
+            OutputPlace::Stdout => copy_to(self.file.get_mut(), io::stdout().lock()),
+            OutputPlace::Stderr => copy_to(self.file.get_mut(), io::stderr().lock()),
         }
     }
 }
@@ -121,14 +121,14 @@ impl Seek for OutputFile {
 /// Writes a whole file, as [`OutputFile`] describes.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match find_place(path)? {
-        Place::File(..) => {
+        OutputPlace::File(..) => {
             let mut file = OutputFile::create(path)?;
             file.write_all(bytes)?;
             file.finish()
         }
-        Place::Direct(path) => open_direct(&path)?.write_all(bytes),
-        Place::Stdout => write_stream(io::stdout().lock(), bytes),
-        Place::Stderr => write_stream(io::stderr().lock(), bytes),
+        OutputPlace::Direct(path) => open_direct(&path)?.write_all(bytes),
+        OutputPlace::Stdout => write_stream(io::stdout().lock(), bytes),
+        OutputPlace::Stderr => write_stream(io::stderr().lock(), bytes),
     }
 }
 
@@ -260,15 +260,15 @@ fn refuses_files(e: &io::Error) -> bool {
 }
 
 /// Finds what is to be written at `path`.
-fn find_place(path: &Path) -> io::Result<Place> {
+fn find_place(path: &Path) -> io::Result<OutputPlace> {
     let mut target = path.to_path_buf();
     for _ in 0..MAX_LINKS {
         match target.to_str() {
-            Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => return Ok(Place::Stdout),
-            Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => return Ok(Place::Stderr),
+            Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => return Ok(OutputPlace::Stdout),
+            Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") => return Ok(OutputPlace::Stderr),
             // Links to descriptors. The file behind one belongs to whoever opened it.
             Some(name) if name.starts_with("/dev/fd/") || name.starts_with("/proc/") => {
-                return Ok(Place::Direct(target));
+                return Ok(OutputPlace::Direct(target));
             }
             _ => {}
         }
@@ -281,16 +281,16 @@ fn find_place(path: &Path) -> io::Result<Place> {
 }
 
 /// The place at a path whose symbolic links were resolved.
-fn place_of(target: PathBuf) -> io::Result<Place> {
+fn place_of(target: PathBuf) -> io::Result<OutputPlace> {
     match std::fs::metadata(&target) {
         Ok(m) if m.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(m) if m.is_file() => {
             // A file that its owner has made read-only stays what it is, although its folder would allow a rename.
             OpenOptions::new().write(true).open(&target)?;
-            Ok(Place::File(target, Some(m)))
+            Ok(OutputPlace::File(target, Some(m)))
         }
-        Ok(_) => Ok(Place::Direct(target)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Place::File(target, None)),
+        Ok(_) => Ok(OutputPlace::Direct(target)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(OutputPlace::File(target, None)),
         Err(e) => Err(e),
     }
 }

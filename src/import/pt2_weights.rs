@@ -98,8 +98,8 @@ impl<'a> ArchiveWeights<'a> {
                     attribute.ty = Some(Val::Leaf(t.ty()));
                     attribute.value = Some(t);
                 }
-                Err(Failure::Archive(d)) => out.push(d),
-                Err(Failure::View(e)) => out.push(self.unreadable_weight(name, e)),
+                Err(WeightFailure::Archive(d)) => out.push(d),
+                Err(WeightFailure::View(e)) => out.push(self.unreadable_weight(name, e)),
             }
         }
         if !missing.is_empty() {
@@ -138,7 +138,7 @@ impl<'a> ArchiveWeights<'a> {
         .note(why)
     }
 
-    fn load_view(&mut self, view: &WeightView) -> Result<Tensor, Failure> {
+    fn load_view(&mut self, view: &WeightView) -> Result<Tensor, WeightFailure> {
         if let Some(t) = self.loaded.get(view) {
             return Ok(t.clone());
         }
@@ -147,17 +147,17 @@ impl<'a> ArchiveWeights<'a> {
         Ok(t)
     }
 
-    fn read_view(&mut self, view: &WeightView) -> Result<Tensor, Failure> {
-        let len = byte_len(view.dtype, &view.shape).ok_or_else(|| Failure::view("its size overflows"))?;
+    fn read_view(&mut self, view: &WeightView) -> Result<Tensor, WeightFailure> {
+        let len = byte_len(view.dtype, &view.shape).ok_or_else(|| WeightFailure::view("its size overflows"))?;
         if len == 0 {
             return Ok(Tensor::zeros(view.dtype, &view.shape));
         }
-        let payload = self.archive.read_payload(&view.entry).map_err(Failure::Archive)?;
+        let payload = self.archive.read_payload(&view.entry).map_err(WeightFailure::Archive)?;
         let stored = match &payload {
             Payload::Mapped { len, .. } => *len,
             Payload::Owned(bytes) => bytes.len(),
         };
-        let start = view.check_bounds(stored).map_err(Failure::View)?;
+        let start = view.check_bounds(stored).map_err(WeightFailure::View)?;
         let contiguous = view.is_contiguous();
         if let (Payload::Mapped { offset, .. }, true) = (&payload, contiguous) {
             let offset = offset + start;
@@ -184,30 +184,32 @@ impl<'a> ArchiveWeights<'a> {
     }
 
     /// Counts the copy of a view; an error if the copies are too large for the archive or the memory.
-    fn allow_copy(&mut self, len: usize) -> Result<(), Failure> {
+    fn allow_copy(&mut self, len: usize) -> Result<(), WeightFailure> {
         self.copied = self.copied.saturating_add(len);
         let most = COPIES_FIXED.saturating_add(COPIES_RATIO.saturating_mul(self.archive.map.len()));
         if self.copied > most {
             let why = format!(
                 "it is a view whose copy takes {len} bytes, and copies of views in an archive of this size may take {most} in all"
             );
-            return Err(Failure::view(&why));
+            return Err(WeightFailure::view(&why));
         }
         match budget::allows_bytes(len) {
             true => Ok(()),
-            false => Err(Failure::view(&format!("its {len} bytes exceed the available memory"))),
+            false => Err(WeightFailure::view(&format!(
+                "its {len} bytes exceed the available memory"
+            ))),
         }
     }
 }
 
-enum Failure {
+enum WeightFailure {
     Archive(Diagnostic),
     View(Bad),
 }
 
-impl Failure {
-    fn view(why: &str) -> Failure {
-        Failure::View(why.into())
+impl WeightFailure {
+    fn view(why: &str) -> WeightFailure {
+        WeightFailure::View(why.into())
     }
 }
 

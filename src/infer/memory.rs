@@ -9,7 +9,7 @@ use crate::types::{ScalarKind, TensorType, Type, Val};
 use cranelift_entity::SecondaryMap;
 
 /// What is known about the nodes of a graph up to a point.
-pub(super) struct NodeFacts {
+pub(super) struct MemoryFacts {
     /// The current types of the nodes so far: `x.unsqueeze_(0)` changes the type of `x`.
     pub(super) types: SecondaryMap<NodeId, Type>,
     /// The layouts of tensors. For a node with several results, it says whether they have memory of their own.
@@ -21,9 +21,9 @@ pub(super) struct NodeFacts {
     objects: SecondaryMap<NodeId, Option<NodeId>>,
 }
 
-impl NodeFacts {
-    pub(super) fn new() -> NodeFacts {
-        NodeFacts {
+impl MemoryFacts {
+    pub(super) fn new() -> MemoryFacts {
+        MemoryFacts {
             types: SecondaryMap::with_default(Val::Unknown),
             layouts: SecondaryMap::new(),
             certain: SecondaryMap::new(),

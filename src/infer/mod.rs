@@ -49,7 +49,7 @@ use crate::op::{self};
 use crate::types::{Dim, Type, Val};
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
-use memory::NodeFacts;
+use memory::MemoryFacts;
 use std::collections::HashSet;
 use std::sync::Arc;
 use unknown::Unknowns;
@@ -248,7 +248,7 @@ impl<'m> Infer<'m> {
         }
         self.stack.push(name.clone());
         let mut types = NodeTypes::with_default(Val::Unknown);
-        let mut known = NodeFacts::new();
+        let mut known = MemoryFacts::new();
         let mut inputs = inputs.unwrap_or_default().iter();
         let mut result = Val::None;
         for n in graph.iter() {
@@ -295,7 +295,7 @@ impl<'m> Infer<'m> {
     }
 
     /// Notes the type of a node, and its layout if that is known.
-    fn note_fact(&self, graph: &Graph, n: NodeId, ty: &Type, known: &mut NodeFacts) {
+    fn note_fact(&self, graph: &Graph, n: NodeId, ty: &Type, known: &mut MemoryFacts) {
         match graph[n].op() {
             // A called graph may be given tensors of any layout, so only the entry graph's inputs have one. Inputs of an
             // exported program may have had another layout than fxc's row-major one, and its views are valid for that

@@ -5,7 +5,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, NodeId, Opcode};
 use crate::infer::call::call_type;
 use crate::infer::call::check_bytes;
-use crate::infer::memory::NodeFacts;
+use crate::infer::memory::MemoryFacts;
 use crate::infer::resolved::{Callee, Operand, Resolved, arg_type, attribute_type};
 use crate::infer::solve::EquationOrigin;
 use crate::op::Sizes;
@@ -66,7 +66,7 @@ impl Infer<'_> {
         graph_name: &Arc<str>,
         graph: &Graph,
         n: NodeId,
-        known: &mut NodeFacts,
+        known: &mut MemoryFacts,
     ) -> Type {
         let types = &known.types;
         let node = &graph[n];
@@ -84,7 +84,7 @@ impl Infer<'_> {
         }
     }
 
-    fn type_of_call(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut NodeFacts) -> Type {
+    fn type_of_call(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut MemoryFacts) -> Type {
         let types = &known.types;
         match resolve::resolve_plain(self.module, graph_name, graph, n, &|i| self.lookup(types, i)) {
             Ok(r) => {
@@ -126,7 +126,7 @@ impl Infer<'_> {
         }
     }
 
-    fn infer_call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, known: &NodeFacts) -> Type {
+    fn infer_call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, known: &MemoryFacts) -> Type {
         let types = &known.types;
         if let Callee::Graph(name) = &resolved.callee {
             return self.graph_call(graph, n, name, resolved);

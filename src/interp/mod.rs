@@ -33,7 +33,7 @@ use cranelift_entity::SecondaryMap;
 use frame::GraphFrame;
 pub use hooks::{Env, Hooked, Hooks, RunningNode, call_target};
 use hooks::{NoHooks, while_executing};
-use runs::Runs;
+use runs::RunnableModule;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub fn attribute_value(module: &GraphModule, path: &str) -> Result<Tensor, Diagn
 
 /// Runs the graphs of a module.
 pub struct Interpreter<'m> {
-    module: Runs<'m>,
+    module: RunnableModule<'m>,
     /// Why the module cannot run, if it cannot.
     refused: Option<Diagnostic>,
     /// The attributes that were read or set. Those that a run writes keep their new value for the next run.
@@ -92,7 +92,7 @@ pub struct Interpreter<'m> {
 impl<'m> Interpreter<'m> {
     /// An interpreter of `module`.
     pub fn new(module: &'m GraphModule) -> Interpreter<'m> {
-        let (module, refused) = Runs::for_module(module);
+        let (module, refused) = RunnableModule::for_module(module);
         Interpreter {
             module,
             refused,

@@ -33,7 +33,7 @@ const MOST_GROUPED: usize = 1 << 9;
 
 /// The units that a target has for products of integers.
 #[derive(Clone, Copy)]
-struct Units {
+struct ProductUnits {
     bytes: bool,
     pairs: bool,
 }
@@ -41,14 +41,14 @@ struct Units {
 /// Moves the scales of quantized operands after the products, for targets that multiply integers faster than f32.
 pub(super) fn move_scales(tir: &mut Tir) -> OpResult<()> {
     let target = thread_target();
-    let units = Units {
+    let units = ProductUnits {
         bytes: target.byte_unit() != PairUnit::Widening,
         pairs: target.pair_unit() != PairUnit::Widening,
     };
     move_scales_for(tir, units)
 }
 
-fn move_scales_for(tir: &mut Tir, Units { bytes, pairs }: Units) -> OpResult<()> {
+fn move_scales_for(tir: &mut Tir, ProductUnits { bytes, pairs }: ProductUnits) -> OpResult<()> {
     if !bytes && !pairs {
         return Ok(());
     }
@@ -99,7 +99,7 @@ struct QuantizedProduct {
 }
 
 /// The integers to multiply.
-struct Factors {
+struct IntegerFactors {
     input: ValueId,
     weight: Tensor,
     /// The zero point of the input, if it is still to be subtracted, and the sum of the weight for each output channel.
@@ -146,7 +146,7 @@ impl QuantizedProduct {
     }
 
     /// The factors as bytes.
-    fn as_bytes(&self, tir: &Tir) -> Option<Factors> {
+    fn as_bytes(&self, tir: &Tir) -> Option<IntegerFactors> {
         let (input, zero) = split_zero(tir, self.input)?;
         let is_padded = matches!(&self.contraction, Contraction::Conv(c) if c.padding.iter().any(|&p| p > 0));
         let most = if self.is_grouped() { MOST_GROUPED } else { MOST_BYTES };
@@ -154,7 +154,7 @@ impl QuantizedProduct {
             return None;
         }
         let weight = signed_bytes(self.quantized(), self.weight.shape())?;
-        Some(Factors {
+        Some(IntegerFactors {
             input,
             weight,
             zero: (!matches!(zero, Zero::Number(0))).then(|| (zero, row_sums(self.quantized()))),
@@ -163,9 +163,9 @@ impl QuantizedProduct {
     }
 
     /// The factors as numbers that bf16 represents.
-    fn as_pairs(&self, tir: &Tir) -> Option<Factors> {
+    fn as_pairs(&self, tir: &Tir) -> Option<IntegerFactors> {
         let is_small = |v: ValueId| tir.integer_range(v).is_some_and(|r| r.is_exact_in_bf16());
-        Some(Factors {
+        Some(IntegerFactors {
             input: Some(self.input).filter(|&v| !self.is_grouped() && is_small(v))?,
             weight: self.quantized().without_scale().into_tensor(self.weight.shape())?,
             zero: None,
@@ -174,7 +174,7 @@ impl QuantizedProduct {
     }
 
     /// Redefines `v` as the scaled product of the integers.
-    fn replace(self, tir: &mut Tir, v: ValueId, mut factors: Factors) -> OpResult<()> {
+    fn replace(self, tir: &mut Tir, v: ValueId, mut factors: IntegerFactors) -> OpResult<()> {
         let shape = tir.value(v).shape.clone();
         tir.name = tir.value(v).name.clone();
         // Channels are the second dim of a convolution's result, and the last one of a matrix.

@@ -62,24 +62,24 @@ fn values_used_as_weights(tir: &Tir) -> Vec<bool> {
 
 /// A constant that broadcasts to the weight.
 #[derive(Clone, Copy)]
-enum Parameter {
+enum QuantParameter {
     Number(Scalar),
     Value(ValueId),
 }
 
 /// Integers, and what was done with them so far.
 #[derive(Clone, Copy)]
-struct Affine {
+struct AffineIntegers {
     integers: ValueId,
-    zero: Option<Parameter>,
-    scale: Option<Parameter>,
+    zero: Option<QuantParameter>,
+    scale: Option<QuantParameter>,
 }
 
 /// A part of the expression of a weight.
 #[derive(Clone, Copy)]
-enum Form {
-    Affine(Affine),
-    Parameter(Parameter),
+enum WeightForm {
+    Affine(AffineIntegers),
+    Parameter(QuantParameter),
 }
 
 /// The weight `v` as a tensor, if it is computed from integers.
@@ -94,7 +94,7 @@ fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
         numel: value.numel(),
         depth: DEPTH,
     };
-    let Form::Affine(affine) = reader.form_of_value(v)? else {
+    let WeightForm::Affine(affine) = reader.form_of_value(v)? else {
         return None;
     };
     let (integers, access) = constant_of(tir, affine.integers)?;
@@ -102,7 +102,7 @@ fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
     if access.offset != 0 || rows.0 != 1 || cols.0 != 1 {
         return None;
     }
-    let block = |p: Option<Parameter>| match p {
+    let block = |p: Option<QuantParameter>| match p {
         None => Some(None),
         Some(p) => block_values(tir, p, &value.shape).map(Some),
     };
@@ -167,7 +167,7 @@ struct WeightReader<'a> {
 
 impl WeightReader<'_> {
     /// What value `v` is in the expression.
-    fn form_of_value(mut self, v: ValueId) -> Option<Form> {
+    fn form_of_value(mut self, v: ValueId) -> Option<WeightForm> {
         self.depth = self.depth.checked_sub(1)?;
         let value = self.tir.value(v);
         if let Def::Pointwise { expr, args } = &value.def {
@@ -176,18 +176,18 @@ impl WeightReader<'_> {
         }
         constant_of(self.tir, v)?;
         let integers = matches!(value.dtype, DType::I8 | DType::U8) && value.numel() == self.numel;
-        let affine = Affine {
+        let affine = AffineIntegers {
             integers: v,
             zero: None,
             scale: None,
         };
         Some(match integers {
-            true => Form::Affine(affine),
-            false => Form::Parameter(Parameter::Value(v)),
+            true => WeightForm::Affine(affine),
+            false => WeightForm::Parameter(QuantParameter::Value(v)),
         })
     }
 
-    fn form_of_node(mut self, expr: &ScalarExpr, args: &[ValueId], node: Ref) -> Option<Form> {
+    fn form_of_node(mut self, expr: &ScalarExpr, args: &[ValueId], node: Ref) -> Option<WeightForm> {
         self.depth = self.depth.checked_sub(1)?;
         let form = |r: Ref| self.form_of_node(expr, args, r);
         let op = match expr.node(node) {
@@ -196,7 +196,7 @@ impl WeightReader<'_> {
             ScalarNode::Index(_) => return None,
         };
         match op {
-            ScalarOp::Const(s) => Some(Form::Parameter(Parameter::Number(s))),
+            ScalarOp::Const(s) => Some(WeightForm::Parameter(QuantParameter::Number(s))),
             ScalarOp::Cast(to, x) if keeps_values(expr.dtype(x), to) => form(x),
             ScalarOp::Binary(Binary::Sub, x, y) if expr.dtype(node).size() > 1 => subtract(form(x)?, form(y)?),
             ScalarOp::Binary(Binary::Mul, x, y) if expr.dtype(node).is_float() => multiply(form(x)?, form(y)?),
@@ -205,23 +205,27 @@ impl WeightReader<'_> {
     }
 }
 
-fn subtract(x: Form, y: Form) -> Option<Form> {
+fn subtract(x: WeightForm, y: WeightForm) -> Option<WeightForm> {
     match (x, y) {
-        (Form::Affine(a), Form::Parameter(zero)) if a.zero.is_none() && a.scale.is_none() => {
+        (WeightForm::Affine(a), WeightForm::Parameter(zero)) if a.zero.is_none() && a.scale.is_none() => {
             let zero = Some(integral(zero)?);
-            Some(Form::Affine(Affine { zero, ..a }))
+            Some(WeightForm::Affine(AffineIntegers { zero, ..a }))
         }
         _ => None,
     }
 }
 
-fn multiply(x: Form, y: Form) -> Option<Form> {
+fn multiply(x: WeightForm, y: WeightForm) -> Option<WeightForm> {
     match (x, y) {
-        (Form::Affine(a), Form::Parameter(s)) | (Form::Parameter(s), Form::Affine(a)) if a.scale.is_none() => {
-            Some(Form::Affine(Affine { scale: Some(s), ..a }))
+        (WeightForm::Affine(a), WeightForm::Parameter(s)) | (WeightForm::Parameter(s), WeightForm::Affine(a))
+            if a.scale.is_none() =>
+        {
+            Some(WeightForm::Affine(AffineIntegers { scale: Some(s), ..a }))
         }
         // `sub(x, y, alpha=1)` multiplies by 1.
-        (Form::Parameter(Parameter::Number(one)), p @ Form::Parameter(_)) if one.to_f64() == 1.0 => Some(p),
+        (WeightForm::Parameter(QuantParameter::Number(one)), p @ WeightForm::Parameter(_)) if one.to_f64() == 1.0 => {
+            Some(p)
+        }
         _ => None,
     }
 }
@@ -238,12 +242,12 @@ fn keeps_values(from: DType, to: DType) -> bool {
 }
 
 /// A number as an integer, if it is one.
-fn integral(p: Parameter) -> Option<Parameter> {
+fn integral(p: QuantParameter) -> Option<QuantParameter> {
     match p {
-        Parameter::Number(s) if s.to_f64().fract() == 0.0 => {
-            Some(Parameter::Number(Scalar::from_i64(DType::I64, s.to_f64() as i64)))
+        QuantParameter::Number(s) if s.to_f64().fract() == 0.0 => {
+            Some(QuantParameter::Number(Scalar::from_i64(DType::I64, s.to_f64() as i64)))
         }
-        Parameter::Number(_) => None,
+        QuantParameter::Number(_) => None,
         value => Some(value),
     }
 }
@@ -289,9 +293,9 @@ fn matrix_strides(strides: &[i64], shape: &[usize]) -> Option<[Blocks; 2]> {
 }
 
 /// The blocks of a constant that broadcasts to `shape`.
-fn block_values(tir: &Tir, p: Parameter, shape: &[usize]) -> Option<BlockValues> {
+fn block_values(tir: &Tir, p: QuantParameter, shape: &[usize]) -> Option<BlockValues> {
     let v = match p {
-        Parameter::Number(s) => {
+        QuantParameter::Number(s) => {
             return Some(BlockValues {
                 values: Tensor::from_scalars(s.dtype(), &[], &[s]),
                 offset: 0,
@@ -299,7 +303,7 @@ fn block_values(tir: &Tir, p: Parameter, shape: &[usize]) -> Option<BlockValues>
                 strides: [0, 0],
             });
         }
-        Parameter::Value(v) => v,
+        QuantParameter::Value(v) => v,
     };
     let (values, access) = constant_of(tir, v)?;
     let own = &tir.value(v).shape;

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A tensor, or an optional one.
-pub(super) trait Held: Sized {
+pub(super) trait MaybeTensor: Sized {
     /// Whether there is a tensor.
     fn is_there(&self) -> bool;
     /// The value after deserialisation: an empty tensor, or none.
     fn empty(present: bool) -> Option<Self>;
 }
 
-impl Held for Tensor {
+impl MaybeTensor for Tensor {
     fn is_there(&self) -> bool {
         true
     }
@@ -27,7 +27,7 @@ impl Held for Tensor {
     }
 }
 
-impl Held for Option<Tensor> {
+impl MaybeTensor for Option<Tensor> {
     fn is_there(&self) -> bool {
         self.is_some()
     }
@@ -37,11 +37,11 @@ impl Held for Option<Tensor> {
     }
 }
 
-pub(super) fn serialize<T: Held, S: Serializer>(held: &T, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<T: MaybeTensor, S: Serializer>(held: &T, to: S) -> Result<S::Ok, S::Error> {
     held.is_there().serialize(to)
 }
 
-pub(super) fn deserialize<'de, T: Held, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+pub(super) fn deserialize<'de, T: MaybeTensor, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     let present = bool::deserialize(from)?;
     T::empty(present).ok_or_else(|| serde::de::Error::custom("a constant has no value"))
 }

@@ -7,14 +7,14 @@ use crate::tensor::Tensor;
 use crate::types::Val;
 
 /// An error of the step, or of a program that it runs.
-enum ControlFailure {
+enum StepFailure {
     Step(ControlError),
     Inside(RunError),
 }
 
-impl From<ControlError> for ControlFailure {
-    fn from(e: ControlError) -> ControlFailure {
-        ControlFailure::Step(e)
+impl From<ControlError> for StepFailure {
+    fn from(e: ControlError) -> StepFailure {
+        StepFailure::Step(e)
     }
 }
 
@@ -26,15 +26,15 @@ pub(super) fn run_control_call(
 ) -> Result<Vec<Tensor>, RunError> {
     match run_graphs(parts, graphs) {
         Ok(v) => Ok(v.leaves().into_iter().cloned().collect()),
-        Err(ControlFailure::Inside(d)) => Err(d),
-        Err(ControlFailure::Step(e)) => {
+        Err(StepFailure::Inside(d)) => Err(d),
+        Err(StepFailure::Step(e)) => {
             let d = Diagnostic::new(Code::E0502, e.0);
             Err(Box::new(d.note(format!("while running `{op}`"))))
         }
     }
 }
 
-fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<Val<Tensor>, ControlFailure> {
+fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<Val<Tensor>, StepFailure> {
     run_control(parts, &mut |i, inputs: Vec<Val<Tensor>>| {
         let graph = graphs
             .get_mut(i)
@@ -44,6 +44,6 @@ fn run_graphs(parts: &ControlCall<Tensor>, graphs: &mut [Executable]) -> Result<
             Val::Leaf(t) => Some(t),
             _ => None,
         });
-        graph.run_in_place(tensors.collect()).map_err(ControlFailure::Inside)
+        graph.run_in_place(tensors.collect()).map_err(StepFailure::Inside)
     })
 }

@@ -111,14 +111,14 @@ pub(super) fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
 }
 
 /// A strided tensor as contiguous runs of bytes.
-pub(super) struct Runs {
+pub(super) struct ByteRuns {
     /// Sizes and strides (in bytes) of the dimensions outside a run.
     outer: Vec<(usize, isize)>,
     run: usize,
 }
 
-impl Runs {
-    pub(super) fn new(shape: &[usize], strides: &[isize], size: usize) -> Runs {
+impl ByteRuns {
+    pub(super) fn new(shape: &[usize], strides: &[isize], size: usize) -> ByteRuns {
         let mut run = size;
         let mut dims: Vec<(usize, isize)> = shape
             .iter()
@@ -132,7 +132,7 @@ impl Runs {
             run *= n;
             dims.pop();
         }
-        Runs { outer: dims, run }
+        ByteRuns { outer: dims, run }
     }
 
     /// Copies all elements to `to` in row-major order.

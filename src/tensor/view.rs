@@ -1,7 +1,7 @@
 //! Tensors in the caller's memory: a call reads from them and writes to them without a copy.
 
 use super::element::cast_slice_mut;
-use super::layout::{LayoutError, Runs, check_count, is_row_major, last_element};
+use super::layout::{ByteRuns, LayoutError, check_count, is_row_major, last_element};
 use super::storage::{AlignedBytes, BorrowedBytes, MemoryKeeper, Storage};
 use super::{Element, Tensor, byte_len, contiguous_strides};
 use crate::types::{DType, TensorType};
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
         let size = self.dtype.size();
         let dense: Dims<isize> = contiguous_strides(&self.shape).iter().map(|&s| s as isize).collect();
         let strides = self.strides.as_ref().unwrap_or(&dense);
-        let runs = Runs::new(&self.shape, strides, size);
+        let runs = ByteRuns::new(&self.shape, strides, size);
         if !bytes.bytes().is_empty() {
             // SAFETY: the source has all elements that shape and strides reach, and the copy has room for them.
             unsafe { runs.copy(self.data, bytes.address()) };

@@ -12,9 +12,9 @@ thread_local! {
 }
 
 /// Counts a nesting level while it is alive.
-struct Level;
+struct NestingLevel;
 
-impl Drop for Level {
+impl Drop for NestingLevel {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
     }
@@ -23,7 +23,7 @@ impl Drop for Level {
 /// Deserializes a part of a recursive value. Returns an error if the nesting is too deep.
 pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     DEPTH.set(DEPTH.get() + 1);
-    let _level = Level;
+    let _level = NestingLevel;
     match DEPTH.get() > DEEPEST {
         true => Err(D::Error::custom("values are nested too deeply")),
         false => T::deserialize(from),

@@ -1,11 +1,11 @@
 //! The inputs of one call: tokens, positions, masks and caches as tensors.
 
-use super::signature::{InputInfo, Signature};
+use super::signature::{InputInfo, ModelInputs};
 use crate::api::input::Input;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 
-impl Signature {
+impl ModelInputs {
     /// The inputs of a call with these tokens, which come after `past` others.
     pub(super) fn inputs(&self, tokens: &[i64], past: usize, caches: &[Tensor]) -> Vec<Input<'static>> {
         let named = |i: &InputInfo, t: Tensor| Input::from((i.name.clone(), t));

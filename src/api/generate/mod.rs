@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 use crate::types::DType;
 use half::{bf16, f16};
 use sampler::{Sampler, Sampling};
-use signature::{CallLength, Signature, cannot_generate};
+use signature::{CallLength, ModelInputs, cannot_generate};
 use std::borrow::BorrowMut;
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ pub struct Generation<S: BorrowMut<Session>> {
 
 /// A generation without its session.
 struct Progress {
-    signature: Signature,
+    signature: ModelInputs,
     sampler: Sampler,
     options: GenerateOptions,
     /// The tokens that the next call gets: the prompt, then the last token.
@@ -188,8 +188,8 @@ impl Session {
         })
     }
 
-    fn signature(&self) -> Result<Signature, Diagnostic> {
-        Signature::of_module(self.model().signature())
+    fn signature(&self) -> Result<ModelInputs, Diagnostic> {
+        ModelInputs::of_module(self.model().signature())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The inputs of a language model, by what they contain.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Signature {
+pub(super) struct ModelInputs {
     /// The tokens.
     pub tokens: InputInfo,
     /// How many tokens a call takes.
@@ -55,9 +55,9 @@ impl InputInfo {
     }
 }
 
-impl Signature {
+impl ModelInputs {
     /// Reads the types of a model's inputs. The names decide, and the dtypes and ranks where they do not.
-    pub(super) fn of_module(module: &GraphModule) -> Result<Signature, Diagnostic> {
+    pub(super) fn of_module(module: &GraphModule) -> Result<ModelInputs, Diagnostic> {
         let graph = module.entry().ok_or_else(|| cannot_generate("it has no graph"))?;
         let mut inputs = vec![];
         for n in graph.placeholders() {
@@ -84,7 +84,7 @@ impl Signature {
                 "it takes {n} prompts at a time; export it for one"
             )));
         }
-        Ok(Signature {
+        Ok(ModelInputs {
             length: call_length(module, &tokens)?,
             tokens,
             positions,

@@ -105,8 +105,8 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let (stats, bytes) = (generation.stats(), generation.bytes_per_token());
     match written {
         Ok(()) => report_speed(app, &stats, bytes, args.threads),
-        Err(Failure::Model(e)) => return Err(stop_with(app, &e)),
-        Err(Failure::Other(stop)) => return Err(stop),
+        Err(EarlyEnd::Model(e)) => return Err(stop_with(app, &e)),
+        Err(EarlyEnd::Other(stop)) => return Err(stop),
     }
     Ok(())
 }
@@ -124,14 +124,14 @@ impl Args {
 }
 
 /// Why a text ends early.
-enum Failure {
+enum EarlyEnd {
     Model(api::Error),
     Other(Stop),
 }
 
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Failure {
-        Failure::Other(stop)
+impl From<Stop> for EarlyEnd {
+    fn from(stop: Stop) -> EarlyEnd {
+        EarlyEnd::Other(stop)
     }
 }
 
@@ -140,10 +140,10 @@ fn write_text(
     generation: &mut Generation<&mut Session>,
     vocabulary: &mut Vocabulary,
     stops: &mut StopTexts,
-) -> Result<(), Failure> {
+) -> Result<(), EarlyEnd> {
     let mut ended = false;
     for token in generation {
-        let token = token.map_err(Failure::Model)?;
+        let token = token.map_err(EarlyEnd::Model)?;
         let piece = vocabulary.decode(token)?;
         let text = stops.push(&piece);
         output::write_stdout(text.as_bytes())?;

@@ -75,7 +75,7 @@ fn write_code(graph: &Graph, module: Option<&GraphModule>, verbose: bool, codege
     w.finish()
 }
 
-struct Parameter {
+struct FunctionParameter {
     node: NodeId,
     /// The name as torch prints it: `x`, `*args`.
     target: String,
@@ -93,7 +93,7 @@ struct PythonWriter<'a> {
     names: PythonNames,
     last_uses: HashMap<NodeId, Vec<NodeId>>,
     lines: Vec<Option<String>>,
-    params: Vec<Parameter>,
+    params: Vec<FunctionParameter>,
     /// Names bound so far in the body.
     bound: HashSet<String>,
     wrapped: Vec<String>,
@@ -230,7 +230,7 @@ impl<'a> PythonWriter<'a> {
             self.lines.len() - 1
         });
         self.bound.insert(name);
-        self.params.push(Parameter {
+        self.params.push(FunctionParameter {
             node: n,
             target: node.target().to_string(),
             rest: format!("{colon}{}", default.unwrap_or_default()),
@@ -258,8 +258,8 @@ impl<'a> PythonWriter<'a> {
 
     /// Decides which parameters are renamed to their nodes' names: those that cannot keep their own, and those whose
     /// name one of these takes.
-    fn hide_params(&mut self, params: &mut [Parameter]) {
-        let raw = |p: &Parameter| p.target.trim_start_matches('*').to_string();
+    fn hide_params(&mut self, params: &mut [FunctionParameter]) {
+        let raw = |p: &FunctionParameter| p.target.trim_start_matches('*').to_string();
         let mut taken = HashSet::new();
         loop {
             let before = taken.len();
@@ -277,7 +277,7 @@ impl<'a> PythonWriter<'a> {
     }
 
     /// The parameters of `forward`. The names of hidden ones replace the lines that would assign them.
-    fn free_variables(&mut self, params: Vec<Parameter>) -> Vec<String> {
+    fn free_variables(&mut self, params: Vec<FunctionParameter>) -> Vec<String> {
         let mut free_vars = vec![];
         for p in params {
             let raw = p.target.trim_start_matches('*');
@@ -331,7 +331,7 @@ impl<'a> PythonWriter<'a> {
 
 /// Python allows no parameter without a default after one with a default, but constant inputs of exported programs can
 /// be anywhere.
-fn leave_out_early_defaults(params: &mut [Parameter]) {
+fn leave_out_early_defaults(params: &mut [FunctionParameter]) {
     let last = params
         .iter()
         .rposition(|p| !p.rest.contains(" = ") && !p.target.starts_with('*'));

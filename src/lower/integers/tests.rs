@@ -15,7 +15,7 @@ fn changed(text: &str, change: impl FnOnce(&mut Tir) -> OpResult<()>) -> Tir {
 
 /// The tensor IR with scales moved, for a target with these units.
 fn moved(text: &str, bytes: bool, pairs: bool) -> Tir {
-    changed(text, |tir| move_scales_for(tir, Units { bytes, pairs }))
+    changed(text, |tir| move_scales_for(tir, ProductUnits { bytes, pairs }))
 }
 
 /// The lines of values that are not inputs or constants.

@@ -65,13 +65,13 @@ trait Function {
 }
 
 /// The type of elements.
-trait Number: Copy {
+trait FloatElement: Copy {
     const WIDE: bool;
     fn to_f64(self) -> f64;
     fn from_f64(x: f64) -> Self;
 }
 
-impl Number for f32 {
+impl FloatElement for f32 {
     const WIDE: bool = false;
     #[inline(always)]
     fn to_f64(self) -> f64 {
@@ -83,7 +83,7 @@ impl Number for f32 {
     }
 }
 
-impl Number for f64 {
+impl FloatElement for f64 {
     const WIDE: bool = true;
     #[inline(always)]
     fn to_f64(self) -> f64 {
@@ -134,7 +134,7 @@ fn run_block<F: Function, const WIDE: bool, const N: usize>(a: [f64; N], b: [f64
 
 /// [`run_block`] for elements of type `T`.
 #[inline(always)]
-fn run_typed<F: Function, T: Number, const N: usize>(a: [f64; N], b: [f64; N]) -> [f64; N] {
+fn run_typed<F: Function, T: FloatElement, const N: usize>(a: [f64; N], b: [f64; N]) -> [f64; N] {
     match T::WIDE {
         true => run_block::<F, true, N>(a, b),
         false => run_block::<F, false, N>(a, b),
@@ -143,7 +143,7 @@ fn run_typed<F: Function, T: Number, const N: usize>(a: [f64; N], b: [f64; N]) -
 
 /// Computes `n` elements.
 #[inline(always)]
-unsafe fn run<F: Function, T: Number, L: Load<T>>(n: usize, x: *const T, y: *const T, out: *mut T) {
+unsafe fn run<F: Function, T: FloatElement, L: Load<T>>(n: usize, x: *const T, y: *const T, out: *mut T) {
     const LONG: usize = 32;
     const SHORT: usize = 8;
     let mut at = 0;
@@ -173,7 +173,7 @@ unsafe fn run<F: Function, T: Number, L: Load<T>>(n: usize, x: *const T, y: *con
 /// the operands.
 pub(crate) type LaneFn = unsafe extern "C" fn(n: usize, x: *const u8, y: *const u8, out: *mut u8);
 
-unsafe extern "C" fn portable<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+unsafe extern "C" fn portable<F: Function, T: FloatElement>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
 where
     load::Portable: Load<T>,
 {
@@ -183,7 +183,7 @@ where
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe extern "C" fn avx2<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+unsafe extern "C" fn avx2<F: Function, T: FloatElement>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
 where
     load::Avx2: Load<T>,
 {
@@ -193,7 +193,7 @@ where
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx2,fma")]
-unsafe extern "C" fn avx512<F: Function, T: Number>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
+unsafe extern "C" fn avx512<F: Function, T: FloatElement>(n: usize, x: *const u8, y: *const u8, out: *mut u8)
 where
     load::Avx512: Load<T>,
 {
@@ -202,7 +202,7 @@ where
 }
 
 #[cfg(target_arch = "x86_64")]
-fn compiled<F: Function, T: Number>(isa: Isa) -> LaneFn
+fn compiled<F: Function, T: FloatElement>(isa: Isa) -> LaneFn
 where
     load::Portable: Load<T>,
     load::Avx2: Load<T>,
@@ -216,7 +216,7 @@ where
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn compiled<F: Function, T: Number>(_isa: Isa) -> LaneFn
+fn compiled<F: Function, T: FloatElement>(_isa: Isa) -> LaneFn
 where
     load::Portable: Load<T>,
 {

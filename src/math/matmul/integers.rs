@@ -10,7 +10,7 @@ use crate::math::contract::{Constant, MatMul};
 use crate::math::scratch::{self, Scratch};
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
-use form::Form;
+use form::StoredForm;
 pub(super) use kernels::FewRows;
 use kernels::{GroupValues, ProductJob, SumJob, UnpackJob, product_kernel, sum_kernel, unpack_kernel};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) const ROWS: usize = 4;
 /// if there are any; after those of all panels, for each panel the integers, product index by product index.
 pub(super) struct PackedIntegers {
     bytes: Arc<AlignedBytes>,
-    form: Form,
+    form: StoredForm,
     k: usize,
     nr: usize,
     /// The number of product indices that share their scales.
@@ -40,7 +40,7 @@ impl PackedIntegers {
         let columns = panels.checked_mul(nr)?;
         let key = [7, desc.n, k, desc.b[0], desc.b[1], nr, group];
         let bytes = b.get_or_pack_quantized(&key, |q| pack::pack(q, desc, group, nr))?;
-        let form = Form::with_size(bytes.bytes().len(), columns, k, group)?;
+        let form = StoredForm::with_size(bytes.bytes().len(), columns, k, group)?;
         Some(PackedIntegers {
             bytes,
             form,

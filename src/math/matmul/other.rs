@@ -30,7 +30,7 @@ impl OtherPlan {
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes these rows.
-    unsafe fn run_rows<T: Product>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
+    unsafe fn run_rows<T: ProductElement>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
         let d = &self.desc;
         let o = Offsets::for_matrix(d, batch);
         let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
@@ -54,7 +54,7 @@ impl OtherPlan {
         }
     }
 
-    unsafe fn run_as<T: Product>(&self, pool: &Pool, args: &MatMulArgs) {
+    unsafe fn run_as<T: ProductElement>(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         let (step, batch) = (block_rows(d), d.batch_size());
         let per = d.m.div_ceil(step);
@@ -108,7 +108,7 @@ fn block_rows(d: &MatMul) -> usize {
 }
 
 /// A type's matrix multiplication.
-trait Product: Number {
+trait ProductElement: Number {
     /// Computes `rows` rows of the plain product, with the descriptor's strides.
     ///
     /// # Safety
@@ -116,7 +116,7 @@ trait Product: Number {
     unsafe fn product(d: &MatMul, rows: usize, a: *const Self, b: *const Self, c: *mut Self);
 }
 
-impl Product for f64 {
+impl ProductElement for f64 {
     unsafe fn product(d: &MatMul, rows: usize, a: *const f64, b: *const f64, c: *mut f64) {
         if d.k == 0 {
             for i in 0..rows {
@@ -132,7 +132,7 @@ impl Product for f64 {
 
 macro_rules! integers {
     ($($t:ty),*) => { $(
-        impl Product for $t {
+        impl ProductElement for $t {
             unsafe fn product(d: &MatMul, rows: usize, a: *const $t, b: *const $t, c: *mut $t) {
                 // SAFETY: all indices lie within the extents of `rows` rows.
                 unsafe {

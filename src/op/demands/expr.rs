@@ -59,7 +59,7 @@ const FUNCTIONS: [&str; 21] = [
     "without",
 ];
 
-struct ExprParser {
+struct DemandParser {
     tokens: Vec<&'static str>,
     position: usize,
 }
@@ -81,7 +81,7 @@ fn split_tokens(text: &'static str) -> Vec<&'static str> {
     out
 }
 
-impl ExprParser {
+impl DemandParser {
     fn eat(&mut self, token: &str) -> bool {
         let found = self.tokens.get(self.position) == Some(&token);
         self.position += usize::from(found);
@@ -156,7 +156,7 @@ impl ExprParser {
 
 impl DemandExpr {
     pub(super) fn parse(text: &'static str) -> Result<DemandExpr, String> {
-        let mut p = ExprParser {
+        let mut p = DemandParser {
             tokens: split_tokens(text),
             position: 0,
         };

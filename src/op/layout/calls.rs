@@ -96,11 +96,11 @@ pub(crate) fn of_call(
 
 /// A builder that traces a decomposition and records the layout of each value.
 #[derive(Default)]
-struct Placed {
+struct LayoutTracer {
     layouts: Vec<Option<Layout>>,
 }
 
-impl Placed {
+impl LayoutTracer {
     fn trace_value(&mut self, ty: &TensorType, layout: Option<Layout>) -> Traced {
         self.layouts.push(layout);
         Traced {
@@ -110,7 +110,7 @@ impl Placed {
     }
 }
 
-impl Build for Placed {
+impl Build for LayoutTracer {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let call = call_of(op, args);
         if let Meaning::Decompose(f) = call.op.meaning {
@@ -143,7 +143,7 @@ fn decomposed_layout(
     f: Decompose,
     layout_of: &dyn Fn(usize) -> Option<Layout>,
 ) -> Option<Layout> {
-    let mut placed = Placed::default();
+    let mut placed = LayoutTracer::default();
     let mut args = vec![];
     for (i, v) in call.args.iter().enumerate() {
         args.push(match v {

@@ -39,11 +39,11 @@ impl Generator {
     fn normal_f32(&mut self, out: &mut [f32], mean: f32, std: f32) {
         for part in out.chunks_mut(PART) {
             self.fill_unit_f32(part);
-            run_wide(Blocks(part, mean, std));
+            run_wide(NormalBlocks(part, mean, std));
         }
         if let Some(tail) = last_block(out) {
             self.fill_unit_f32(tail);
-            run_wide(Blocks(tail, mean, std));
+            run_wide(NormalBlocks(tail, mean, std));
         }
     }
 
@@ -64,7 +64,7 @@ impl Generator {
         let mut draw = |out: &mut [T]| {
             let wide = &mut wide[..out.len()];
             self.fill_unit_f32(wide);
-            run_wide(Blocks(wide, mean, std));
+            run_wide(NormalBlocks(wide, mean, std));
             out.iter_mut().zip(&*wide).for_each(|(o, &x)| *o = round(x));
         };
         let whole = out.len() - out.len() % BLOCK;
@@ -82,12 +82,12 @@ fn last_block<T>(out: &mut [T]) -> Option<&mut [T]> {
 }
 
 /// Uniform numbers that become normal ones of this mean and standard deviation, block by block.
-struct Blocks<'a>(&'a mut [f32], f32, f32);
+struct NormalBlocks<'a>(&'a mut [f32], f32, f32);
 
-impl WideLoop for Blocks<'_> {
+impl WideLoop for NormalBlocks<'_> {
     #[inline(always)]
     fn run(self) {
-        let Blocks(numbers, mean, std) = self;
+        let NormalBlocks(numbers, mean, std) = self;
         for block in numbers.as_chunks_mut::<BLOCK>().0 {
             let (a, b) = block.split_at_mut(BLOCK / 2);
             for (a, b) in a.iter_mut().zip(b) {

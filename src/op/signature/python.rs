@@ -19,7 +19,7 @@ const NUMPY_NAMES: [(&str, &[&str]); 4] = [
 
 /// Checks the arguments against the signature.
 pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) -> Result<(), Misfit> {
-    let mut matcher = Matcher::new(schema, given, numbers)?;
+    let mut matcher = ArgumentMatcher::new(schema, given, numbers)?;
     for (i, param) in schema.params.iter().enumerate() {
         matcher.match_param(i, param)?;
     }
@@ -33,7 +33,7 @@ pub(super) fn check_fit(schema: &Schema, given: GivenArgs<'_>, numbers: bool) ->
 }
 
 /// Matches the arguments of a call with the parameters of a signature, in the order of the parameters.
-struct Matcher<'a> {
+struct ArgumentMatcher<'a> {
     schema: &'a Schema,
     given: GivenArgs<'a>,
     /// Whether a `Tensor` parameter takes a number.
@@ -50,7 +50,7 @@ struct Matcher<'a> {
     fitting: usize,
 }
 
-impl<'a> Matcher<'a> {
+impl<'a> ArgumentMatcher<'a> {
     fn new(schema: &'a Schema, given: GivenArgs<'a>, numbers: bool) -> Result<Self, Misfit> {
         let Some(positional) = given.args.get(usize::from(given.method)..) else {
             return Err(Misfit {
@@ -58,7 +58,7 @@ impl<'a> Matcher<'a> {
                 error: BindError::Missing("self".into()),
             });
         };
-        let matcher = Matcher {
+        let matcher = ArgumentMatcher {
             schema,
             given,
             numbers,

@@ -1,7 +1,7 @@
 //! Inputs of products as integers: what PT2E's dynamic quantization computes, with one scale and one zero point for a tensor,
 //! which each call finds from the tensor's values. As for weights, the graph consists of ordinary torch operations.
 
-use super::Product;
+use super::WeightProduct;
 use super::nodes::{insert_before, operand, set_operand};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId};
@@ -46,7 +46,7 @@ pub(super) fn round_input(
     module: &GraphModule,
     graph: &mut Graph,
     n: NodeId,
-    product: &Product,
+    product: &WeightProduct,
     known: &mut RoundedInputs,
 ) -> Result<(), Diagnostic> {
     let Some(input) = operand(graph, n, product.input()) else {

@@ -2,7 +2,7 @@
 
 use super::Quantization;
 use super::activations::rounded_values;
-use super::products::Product;
+use super::products::WeightProduct;
 use super::rounding::relative_error;
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
@@ -42,7 +42,7 @@ struct OutputErrors<'a> {
 
 impl Hooks for OutputErrors<'_> {
     fn call_function(&mut self, node: RunningNode<'_>) -> Hooked {
-        let Some(product) = Product::from_node(node.module, node.graph, node.id) else {
+        let Some(product) = WeightProduct::from_node(node.module, node.graph, node.id) else {
             return Ok(None);
         };
         let Some((_, Some(rounded))) = self.quantization.layers.get(&product.path) else {

@@ -14,7 +14,7 @@ pub use self::activations::ActivationFormat;
 use self::activations::{RoundedInputs, round_input};
 pub use self::measure::result_errors;
 use self::nodes::{insert_before, set_operand};
-use self::products::Product;
+use self::products::WeightProduct;
 pub use self::rounding::WeightFormat;
 use self::rounding::{RoundedMatrix, relative_error, round_matrix};
 use super::build::GraphBuilder;
@@ -100,7 +100,7 @@ impl Quantization {
     pub fn of_module(module: &GraphModule, options: &QuantizeOptions) -> Quantization {
         let mut layers = IndexMap::new();
         for graph in module.graphs.values() {
-            for product in graph.iter().filter_map(|n| Product::from_node(module, graph, n)) {
+            for product in graph.iter().filter_map(|n| WeightProduct::from_node(module, graph, n)) {
                 if !layers.contains_key(&product.path)
                     && let Some(layer) = round_weight(module, &product, options)
                 {
@@ -162,7 +162,7 @@ impl Quantization {
             let mut weights: IndexMap<Arc<str>, NodeId> = IndexMap::new();
             let mut inputs = RoundedInputs::new();
             for n in graph.ids() {
-                let Some(product) = Product::from_node(module, graph, n) else {
+                let Some(product) = WeightProduct::from_node(module, graph, n) else {
                     continue;
                 };
                 let Some((_, Some(rounded))) = self.layers.get(&product.path) else {
@@ -194,7 +194,7 @@ impl Quantization {
     }
 
     /// Whether the input of a product with this weight becomes integers.
-    fn rounds_input(&self, product: &Product, weight: &RoundedMatrix) -> bool {
+    fn rounds_input(&self, product: &WeightProduct, weight: &RoundedMatrix) -> bool {
         self.activations.is_some() && weight.format == WeightFormat::Int8 && product.ty.dtype == DType::F32
     }
 
@@ -213,7 +213,7 @@ impl Quantization {
 /// Rounds the weight of a product, or says why it stays. `None` if it has no value.
 fn round_weight(
     module: &GraphModule,
-    product: &Product,
+    product: &WeightProduct,
     options: &QuantizeOptions,
 ) -> Option<(QuantizedLayer, Option<RoundedMatrix>)> {
     let tensor = module.attributes.get(&product.path)?.value.as_ref()?;
@@ -307,7 +307,7 @@ fn expand(
     module: &GraphModule,
     graph: &mut Graph,
     n: NodeId,
-    product: &Product,
+    product: &WeightProduct,
     rounded: &RoundedMatrix,
     names: &StoredNames,
 ) -> Result<NodeId, Diagnostic> {
@@ -367,7 +367,7 @@ fn replace_operand(
     module: &GraphModule,
     graph: &mut Graph,
     n: NodeId,
-    product: &Product,
+    product: &WeightProduct,
     weight: NodeId,
 ) -> Result<(), Diagnostic> {
     let mut operand = weight;

@@ -8,7 +8,7 @@ use crate::types::{DType, TensorType};
 use std::sync::Arc;
 
 /// A product of a computed operand and a constant weight.
-pub(super) struct Product {
+pub(super) struct WeightProduct {
     /// The weight's attribute.
     pub path: Arc<str>,
     /// The parameter of the product that the weight is.
@@ -21,7 +21,7 @@ pub(super) struct Product {
     pub ty: TensorType,
 }
 
-impl Product {
+impl WeightProduct {
     /// The parameter of the product that is multiplied by the weight.
     pub(super) fn input(&self) -> usize {
         self.operand - 1
@@ -29,7 +29,7 @@ impl Product {
 
     /// Reads node `n` of a canonical graph as such a product. Weights are matrices of f32, f16 or bf16; views that
     /// transpose them may stand between the attribute and the product.
-    pub(super) fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Product> {
+    pub(super) fn from_node(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<WeightProduct> {
         let op = canonical_op(graph, n)?;
         let (operand, by_features) = match op.id()? {
             OpId::Linear => (1, true),
@@ -44,7 +44,7 @@ impl Product {
         let float = matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16);
         let is_matrix = ty.fixed_shape().is_some_and(|s| s.len() == 2);
         // The attribute must not change between calls.
-        (float && is_matrix && !graph.writes_buffer(&path)).then_some(Product {
+        (float && is_matrix && !graph.writes_buffer(&path)).then_some(WeightProduct {
             path,
             operand,
             by_features,

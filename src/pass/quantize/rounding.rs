@@ -111,16 +111,16 @@ fn round_groups(values: &[f32], shape: [usize; 2], group: usize) -> RoundedMatri
 
 /// The sixteen values of a group: `(integer - zero) * scale`.
 #[derive(Clone, Copy)]
-struct Grid {
+struct ValueGrid {
     scale: f32,
     /// An integer from 0 to 15.
     zero: f32,
 }
 
-impl Grid {
+impl ValueGrid {
     /// The grid whose ends are the least and the greatest element (and zero, which must be representable), times
     /// `shrink`.
-    fn spanning(low: f32, high: f32, shrink: f32) -> Grid {
+    fn spanning(low: f32, high: f32, shrink: f32) -> ValueGrid {
         // The scale is stored as bf16. Integers are chosen for the stored scale.
         let stored = bf16::from_f32((high - low) * shrink / 15.0).to_f32();
         let scale = if stored > 0.0 && stored.is_finite() {
@@ -129,7 +129,7 @@ impl Grid {
             1.0
         };
         let zero = (-low * shrink / scale).round_ties_even().clamp(0.0, 15.0);
-        Grid { scale, zero }
+        ValueGrid { scale, zero }
     }
 
     fn integer(&self, x: f32) -> u8 {
@@ -144,13 +144,13 @@ impl Grid {
 
 /// The grid with the least squared error among some that cut off more or fewer of the extreme elements. With few
 /// levels, a finer grid for most elements is often worth the larger errors of the extremes.
-fn best_grid(elements: &[f32]) -> Grid {
+fn best_grid(elements: &[f32]) -> ValueGrid {
     let low = elements.iter().fold(0f32, |m, &x| m.min(x));
     let high = elements.iter().fold(0f32, |m, &x| m.max(x));
-    let mut best = Grid::spanning(low, high, 1.0);
+    let mut best = ValueGrid::spanning(low, high, 1.0);
     let mut least = best.squared_error(elements);
     for step in 1..8 {
-        let grid = Grid::spanning(low, high, 1.0 - 0.04 * step as f32);
+        let grid = ValueGrid::spanning(low, high, 1.0 - 0.04 * step as f32);
         let error = grid.squared_error(elements);
         if error < least {
             (best, least) = (grid, error);
@@ -229,7 +229,7 @@ mod tests {
             let error = |v: &[f32]| v.iter().zip(want).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
             let low = want.iter().fold(0f32, |m, &x| m.min(x));
             let high = want.iter().fold(0f32, |m, &x| m.max(x));
-            assert!(error(got) <= Grid::spanning(low, high, 1.0).squared_error(want) * 1.0001);
+            assert!(error(got) <= ValueGrid::spanning(low, high, 1.0).squared_error(want) * 1.0001);
         }
         assert_eq!(rounded.byte_count(), 2 * 32 + 4 + 4 * 2);
     }

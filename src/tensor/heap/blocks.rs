@@ -21,16 +21,16 @@ const MOST_BLOCKS: usize = 4096;
 const AHEAD: usize = 4;
 
 /// The free blocks of a size.
-struct Stack {
-    /// Room for [`Stack::capacity`] addresses, made for the first block.
+struct FreeStack {
+    /// Room for [`FreeStack::capacity`] addresses, made for the first block.
     blocks: *mut *mut u8,
     count: usize,
 }
 
-struct Stacks(UnsafeCell<[Stack; LARGEST / STEP]>);
+struct Stacks(UnsafeCell<[FreeStack; LARGEST / STEP]>);
 
 thread_local! {
-    static STACKS: Stacks = const { Stacks(UnsafeCell::new([const { Stack::EMPTY }; LARGEST / STEP])) };
+    static STACKS: Stacks = const { Stacks(UnsafeCell::new([const { FreeStack::EMPTY }; LARGEST / STEP])) };
 }
 
 /// Whether allocations of this layout are blocks.
@@ -98,8 +98,8 @@ fn capacity(i: usize) -> usize {
     (MOST / ((i + 1) * STEP)).min(MOST_BLOCKS)
 }
 
-impl Stack {
-    const EMPTY: Stack = Stack {
+impl FreeStack {
+    const EMPTY: FreeStack = FreeStack {
         blocks: null_mut(),
         count: 0,
     };
@@ -117,7 +117,7 @@ fn room_layout(capacity: usize) -> Layout {
 }
 
 /// Calls a function with the stack of a block's size; not if the thread is ending.
-fn with_stack<R>(layout: Layout, f: impl FnOnce(&mut Stack) -> R) -> Option<R> {
+fn with_stack<R>(layout: Layout, f: impl FnOnce(&mut FreeStack) -> R) -> Option<R> {
     STACKS
         .try_with(|stacks| {
             // SAFETY: stacks belong to one thread, and `f` does not come here again, so there is no other reference.

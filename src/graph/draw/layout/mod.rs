@@ -68,7 +68,7 @@ const ABOVE: usize = 0;
 const BELOW: usize = 1;
 
 /// Adjacent boxes of a layer that touch and move together.
-struct Pool {
+struct BoxGroup {
     /// The sum of the wanted positions, weighted.
     sum: f64,
     weight: f64,
@@ -207,7 +207,7 @@ impl Layers {
         }
         for (l, side) in self.sweep_order() {
             let pools = self.settle(l, side);
-            let inside = |p: Pool| ((p.sum / p.weight).clamp(0.0, room - widths[l]), p.members);
+            let inside = |p: BoxGroup| ((p.sum / p.weight).clamp(0.0, room - widths[l]), p.members);
             self.put(l, pools.into_iter().map(inside));
         }
     }
@@ -228,13 +228,13 @@ impl Layers {
 
     /// Finds the positions of a layer's boxes that are closest to the wanted ones by least squares, given their widths.
     /// Boxes that would overlap are merged into a pool. Returns the pools from left to right.
-    fn settle(&self, l: usize, side: usize) -> Vec<Pool> {
+    fn settle(&self, l: usize, side: usize) -> Vec<BoxGroup> {
         let row = &self.rows[l];
         let mut lengths: Vec<usize> = row.iter().map(|&n| self.length[n]).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         lengths.dedup();
         let mut left = 0.0;
-        let mut pools: Vec<Pool> = vec![];
+        let mut pools: Vec<BoxGroup> = vec![];
         for &n in row {
             let (wish, rank) = match self.wanted_position(n, side) {
                 Some(x) => (x, lengths.partition_point(|&l| l > self.length[n]).min(RANKS - 1)),
@@ -242,7 +242,7 @@ impl Layers {
             };
             let width = self.width[n] + GAP;
             let weight = GIVING_WAY.powi(rank as i32);
-            let mut pool = Pool {
+            let mut pool = BoxGroup {
                 sum: (wish - left - width / 2.0) * weight,
                 weight,
                 members: 1,

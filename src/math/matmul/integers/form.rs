@@ -2,7 +2,7 @@
 
 /// How an integer is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Storage {
+pub(super) enum StoredWidth {
     /// Half a byte, with an offset of 8. The low half belongs to the even product index.
     Nibbles,
     /// A signed byte.
@@ -11,28 +11,28 @@ pub(super) enum Storage {
     Words,
 }
 
-impl Storage {
+impl StoredWidth {
     /// The bytes of one column of `k` integers.
     pub(super) fn column_bytes(self, k: usize) -> usize {
         match self {
-            Storage::Nibbles => k.div_ceil(2),
-            Storage::Bytes => k,
-            Storage::Words => 2 * k,
+            StoredWidth::Nibbles => k.div_ceil(2),
+            StoredWidth::Bytes => k,
+            StoredWidth::Words => 2 * k,
         }
     }
 }
 
 /// What is stored of each integer, and of each group of them in a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Form {
-    pub storage: Storage,
+pub(super) struct StoredForm {
+    pub storage: StoredWidth,
     /// Whether scales are bf16 rather than f32.
     pub has_narrow_scales: bool,
     /// Whether zero points, a signed byte each, are subtracted from the integers.
     pub has_zeros: bool,
 }
 
-impl Form {
+impl StoredForm {
     /// The bytes of a scale.
     pub(super) fn scale_bytes(self) -> usize {
         if self.has_narrow_scales { 2 } else { 4 }
@@ -50,12 +50,12 @@ impl Form {
     }
 
     /// The form of a packed matrix of `len` bytes. Groups have at least eight integers, so no two forms have the same size.
-    pub(super) fn with_size(len: usize, columns: usize, k: usize, group: usize) -> Option<Form> {
-        let all = [Storage::Nibbles, Storage::Bytes, Storage::Words]
+    pub(super) fn with_size(len: usize, columns: usize, k: usize, group: usize) -> Option<StoredForm> {
+        let all = [StoredWidth::Nibbles, StoredWidth::Bytes, StoredWidth::Words]
             .into_iter()
             .flat_map(|storage| {
                 [(false, false), (false, true), (true, false), (true, true)].map(|(has_narrow_scales, has_zeros)| {
-                    Form {
+                    StoredForm {
                         storage,
                         has_narrow_scales,
                         has_zeros,
@@ -73,15 +73,15 @@ mod tests {
     #[test]
     fn the_size_tells_the_form() {
         for (k, group) in [(8, 8), (9, 9), (64, 8), (96, 32), (4096, 4096)] {
-            for storage in [Storage::Nibbles, Storage::Bytes, Storage::Words] {
+            for storage in [StoredWidth::Nibbles, StoredWidth::Bytes, StoredWidth::Words] {
                 for bits in 0..4 {
-                    let form = Form {
+                    let form = StoredForm {
                         storage,
                         has_narrow_scales: bits & 1 != 0,
                         has_zeros: bits & 2 != 0,
                     };
                     let size = form.size(64, k, group).expect("a small matrix");
-                    assert_eq!(Form::with_size(size, 64, k, group), Some(form), "{k} by {group}");
+                    assert_eq!(StoredForm::with_size(size, 64, k, group), Some(form), "{k} by {group}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The kernels of products with integers.
 
-use super::form::Storage;
+use super::form::StoredWidth;
 use crate::math::isa::per_isa;
 use crate::math::simd::{Bf16, Simd, prefetch};
 
@@ -35,7 +35,7 @@ pub(super) struct GroupValues {
 
 pub(super) struct ProductJob {
     pub data: *const u8,
-    pub storage: Storage,
+    pub storage: StoredWidth,
     pub groups: GroupValues,
     pub k: usize,
     /// For each row, the sums of its groups, if there are zero points.
@@ -45,7 +45,7 @@ pub(super) struct ProductJob {
 
 pub(super) struct UnpackJob {
     pub data: *const u8,
-    pub storage: Storage,
+    pub storage: StoredWidth,
     pub groups: GroupValues,
     pub k0: usize,
     pub k1: usize,
@@ -201,15 +201,15 @@ unsafe fn product_body<S: Bf16>(j: &ProductJob) {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match (rows, j.storage) {
-                (1, Storage::Nibbles) => multiply_rows::<S, 1, NIBBLES>(j, row),
-                (2, Storage::Nibbles) => multiply_rows::<S, 2, NIBBLES>(j, row),
-                (_, Storage::Nibbles) => multiply_rows::<S, 4, NIBBLES>(j, row),
-                (1, Storage::Bytes) => multiply_rows::<S, 1, BYTES>(j, row),
-                (2, Storage::Bytes) => multiply_rows::<S, 2, BYTES>(j, row),
-                (_, Storage::Bytes) => multiply_rows::<S, 4, BYTES>(j, row),
-                (1, Storage::Words) => multiply_rows::<S, 1, WORDS>(j, row),
-                (2, Storage::Words) => multiply_rows::<S, 2, WORDS>(j, row),
-                (_, Storage::Words) => multiply_rows::<S, 4, WORDS>(j, row),
+                (1, StoredWidth::Nibbles) => multiply_rows::<S, 1, NIBBLES>(j, row),
+                (2, StoredWidth::Nibbles) => multiply_rows::<S, 2, NIBBLES>(j, row),
+                (_, StoredWidth::Nibbles) => multiply_rows::<S, 4, NIBBLES>(j, row),
+                (1, StoredWidth::Bytes) => multiply_rows::<S, 1, BYTES>(j, row),
+                (2, StoredWidth::Bytes) => multiply_rows::<S, 2, BYTES>(j, row),
+                (_, StoredWidth::Bytes) => multiply_rows::<S, 4, BYTES>(j, row),
+                (1, StoredWidth::Words) => multiply_rows::<S, 1, WORDS>(j, row),
+                (2, StoredWidth::Words) => multiply_rows::<S, 2, WORDS>(j, row),
+                (_, StoredWidth::Words) => multiply_rows::<S, 4, WORDS>(j, row),
             }
         }
         row += rows;
@@ -245,9 +245,9 @@ unsafe fn unpack_body<S: Bf16>(j: &UnpackJob) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match j.storage {
-            Storage::Nibbles => unpack_form::<S, NIBBLES>(j),
-            Storage::Bytes => unpack_form::<S, BYTES>(j),
-            Storage::Words => unpack_form::<S, WORDS>(j),
+            StoredWidth::Nibbles => unpack_form::<S, NIBBLES>(j),
+            StoredWidth::Bytes => unpack_form::<S, BYTES>(j),
+            StoredWidth::Words => unpack_form::<S, WORDS>(j),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Packs matrices of integers.
 
-use super::form::{Form, Storage};
+use super::form::{StoredForm, StoredWidth};
 use crate::math::contract::MatMul;
 use crate::tensor::{AlignedBytes, Quantized};
 
 /// Packs a quantized B.
 pub(super) fn pack(q: &Quantized, desc: &MatMul, group: usize, nr: usize) -> AlignedBytes {
-    let packing = Packing::new(q, desc, group, nr);
+    let packing = PackJob::new(q, desc, group, nr);
     let size = packing.form.size(packing.panels() * nr, desc.k, group);
     let mut out =
         AlignedBytes::zeroed_in_huge_pages(size.expect("the matrix exists, and the packed form is not much larger"));
@@ -18,25 +18,25 @@ pub(super) fn pack(q: &Quantized, desc: &MatMul, group: usize, nr: usize) -> Ali
 }
 
 /// A matrix, and how it is packed.
-struct Packing<'a> {
+struct PackJob<'a> {
     q: &'a Quantized,
     desc: &'a MatMul,
     group: usize,
     nr: usize,
-    form: Form,
+    form: StoredForm,
     /// What is subtracted from the integers, and from their zero points, if those are stored.
     centre: i16,
 }
 
-impl<'a> Packing<'a> {
-    fn new(q: &'a Quantized, desc: &'a MatMul, group: usize, nr: usize) -> Packing<'a> {
-        let mut packing = Packing {
+impl<'a> PackJob<'a> {
+    fn new(q: &'a Quantized, desc: &'a MatMul, group: usize, nr: usize) -> PackJob<'a> {
+        let mut packing = PackJob {
             q,
             desc,
             group,
             nr,
-            form: Form {
-                storage: Storage::Words,
+            form: StoredForm {
+                storage: StoredWidth::Words,
                 has_narrow_scales: false,
                 has_zeros: false,
             },
@@ -55,15 +55,15 @@ impl<'a> Packing<'a> {
         let is_paired = self.group.is_multiple_of(2) || groups == 1;
         let range = range(|f| self.q.for_each_line(f));
         self.form.storage = match range {
-            (-8.., ..=7) if is_paired => Storage::Nibbles,
-            (-128.., ..=127) => Storage::Bytes,
-            _ => Storage::Words,
+            (-8.., ..=7) if is_paired => StoredWidth::Nibbles,
+            (-128.., ..=127) => StoredWidth::Bytes,
+            _ => StoredWidth::Words,
         };
-        if self.form.storage != Storage::Nibbles
+        if self.form.storage != StoredWidth::Nibbles
             && is_paired
             && let Some(centre) = self.centre_of_nibbles()
         {
-            self.form.storage = Storage::Nibbles;
+            self.form.storage = StoredWidth::Nibbles;
             self.form.has_zeros = true;
             self.centre = centre;
         }
@@ -152,9 +152,9 @@ impl<'a> Packing<'a> {
             let (p, c) = if along_k { (i, index) } else { (index, i) };
             let (panel, x) = (c / nr * nr * column_bytes, x - self.centre);
             match self.form.storage {
-                Storage::Nibbles => data[panel + p / 2 * nr + c % nr] |= ((x + 8) as u8) << (p % 2 * 4),
-                Storage::Bytes => data[panel + p * nr + c % nr] = x as u8,
-                Storage::Words => {
+                StoredWidth::Nibbles => data[panel + p / 2 * nr + c % nr] |= ((x + 8) as u8) << (p % 2 * 4),
+                StoredWidth::Bytes => data[panel + p * nr + c % nr] = x as u8,
+                StoredWidth::Words => {
                     let offset = panel + 2 * (p * nr + c % nr);
                     data[offset..offset + 2].copy_from_slice(&x.to_ne_bytes());
                 }

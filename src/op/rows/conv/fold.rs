@@ -145,22 +145,22 @@ fn col2im_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
 }
 
 /// The lines that a call moves: `[planes, h, w]` images, and a line of columns for each plane and place in the kernel.
-struct Lines {
+struct FoldLines {
     blocks: SlidingBlocks,
     image: [usize; 2],
     /// The numbers of blocks along both dims.
     counts: [usize; 2],
 }
 
-impl Lines {
-    fn new(c: &Call<TensorType>, image: [usize; 2]) -> OpResult<Lines> {
+impl FoldLines {
+    fn new(c: &Call<TensorType>, image: [usize; 2]) -> OpResult<FoldLines> {
         let blocks = SlidingBlocks::from_call(c)?;
         let count = |d: usize| {
             let n = blocks.count(d, &Dim::from(image[d])).as_const();
             n.unwrap_or(0).max(0) as usize
         };
         let counts = [count(0), count(1)];
-        Ok(Lines { blocks, image, counts })
+        Ok(FoldLines { blocks, image, counts })
     }
 
     /// The number of places in the kernel.
@@ -242,7 +242,7 @@ fn planes_of(shape: &[usize]) -> (usize, [usize; 2]) {
 
 fn im2col(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
-    let lines = Lines::new(&c.types(), planes_of(x.shape()).1)?;
+    let lines = FoldLines::new(&c.types(), planes_of(x.shape()).1)?;
     let size = x.dtype().size();
     let (src, dst) = (x.bytes(), outs[0].bytes_mut());
     if dst.is_empty() {
@@ -262,7 +262,7 @@ fn im2col(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<(
 
 fn col2im(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, out) = (c.leaf("self")?, &mut outs[0]);
-    let lines = Lines::new(&c.types(), planes_of(out.shape()).1)?;
+    let lines = FoldLines::new(&c.types(), planes_of(out.shape()).1)?;
     let wide = x.to(native(x.dtype()));
     with_number!(x.dtype(), T => {
         if wide.dtype() == x.dtype() {
@@ -276,7 +276,7 @@ fn col2im(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<(
     Ok(())
 }
 
-fn fold_planes<T: Number>(lines: &Lines, src: &[T], out: &mut [T], pool: &Pool) {
+fn fold_planes<T: Number>(lines: &FoldLines, src: &[T], out: &mut [T], pool: &Pool) {
     let (len, plane, area) = (lines.columns(), lines.plane(), lines.area());
     if out.is_empty() {
         return;

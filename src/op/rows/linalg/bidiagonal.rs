@@ -99,14 +99,14 @@ fn diagonalise_body(a: &mut Matrix) -> Vec<f64> {
 }
 
 /// What follows the rotations of a bidiagonal matrix.
-trait Follow {
+trait RotationFollower {
     /// Rotates columns `x` and `y` of U.
     fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64);
     /// Rotates columns `x` and `y` of V.
     fn right(&mut self, x: usize, y: usize, cos: f64, sin: f64);
 }
 
-impl Follow for () {
+impl RotationFollower for () {
     #[inline(always)]
     fn left(&mut self, _: usize, _: usize, _: f64, _: f64) {}
     #[inline(always)]
@@ -119,7 +119,7 @@ struct Vectors {
     right: Matrix,
 }
 
-impl Follow for Vectors {
+impl RotationFollower for Vectors {
     #[inline(always)]
     fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
         rotate(&mut self.left, x, y, cos, sin);
@@ -193,7 +193,7 @@ fn rotation(f: f64, g: f64) -> (f64, f64, f64) {
 
 /// Makes a bidiagonal matrix diagonal.
 #[inline(always)]
-fn implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut impl Follow) {
+fn implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut impl RotationFollower) {
     let (mut end, mut steps) = (s.len(), STEPS * s.len());
     while end > 1 && steps > 0 {
         steps -= 1;
@@ -232,7 +232,7 @@ fn zero_on_diagonal(s: &mut [f64], e: &[f64], from: usize, end: usize) -> Option
 
 /// The last element of the diagonal is 0: rotates away the column above it.
 #[inline(always)]
-fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl Follow) {
+fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl RotationFollower) {
     let mut f = std::mem::take(&mut e[end - 2]);
     for j in (from..end - 1).rev() {
         let (cos, sin, length) = rotation(s[j], f);
@@ -247,7 +247,7 @@ fn clear_last(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &m
 
 /// Element `k` of the diagonal is 0: rotates away the row right of it.
 #[inline(always)]
-fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize, vectors: &mut impl Follow) {
+fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize, vectors: &mut impl RotationFollower) {
     let mut f = std::mem::take(&mut e[k]);
     for j in k + 1..end {
         let (cos, sin, length) = rotation(s[j], f);
@@ -260,7 +260,7 @@ fn clear_row(s: &mut [f64], e: &mut [f64], k: usize, end: usize, vectors: &mut i
 
 /// A step with the shift of the last 2 x 2 block.
 #[inline(always)]
-fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl Follow) {
+fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut impl RotationFollower) {
     let (sp, before, above) = (s[end - 1], s[end - 2], e[end - 2]);
     let b = ((before + sp) * (before - sp) + above * above) / 2.0;
     let c = (sp * above) * (sp * above);

@@ -90,13 +90,13 @@ fn rank_of_i64(x: i64) -> u64 {
 
 /// A tensor as `[outer, n, inner]`; the mode is along `n`.
 #[derive(Clone, Copy)]
-struct Lines {
+struct ModeLines {
     outer: usize,
     n: usize,
     inner: usize,
 }
 
-impl Lines {
+impl ModeLines {
     /// The position of element `k` of a line.
     fn position(&self, line: usize, k: usize) -> usize {
         (line / self.inner * self.n + k) * self.inner + line % self.inner
@@ -135,7 +135,7 @@ fn longest_run<K: Key>(keys: &[K], same: impl Fn(K, K) -> bool) -> usize {
 fn mode(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let (outer, n, inner) = sizes_around(x.shape(), wrap_dim(c.int("dim")?, x.rank())?);
-    let lines = Lines { outer, n, inner };
+    let lines = ModeLines { outer, n, inner };
     let [values, places] = outs else { return Ok(()) };
     let places = cells_of_mut::<i64>(places.bytes_mut());
     if places.is_empty() {
@@ -170,7 +170,7 @@ fn mode(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
 }
 
 /// The modes of an f64 or i64 tensor.
-fn find_wide(lines: Lines, x: &Tensor, places: &mut [i64], pool: &Pool) {
+fn find_wide(lines: ModeLines, x: &Tensor, places: &mut [i64], pool: &Pool) {
     match x.dtype() {
         DType::F64 => lines.find::<f64, u128>(x.as_slice(), rank_of_f64, places, pool),
         _ => lines.find::<i64, u128>(x.as_slice(), rank_of_i64, places, pool),

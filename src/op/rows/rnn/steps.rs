@@ -17,7 +17,7 @@ pub(in crate::op::rows) enum CellKind {
 }
 
 /// The float types of the computation.
-trait Real:
+trait CellReal:
     Element + Default + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self>
 {
     fn sigmoid(self) -> Self;
@@ -28,7 +28,7 @@ trait Real:
 }
 
 macro_rules! reals {
-    ($($t:ty),*) => { $(impl Real for $t {
+    ($($t:ty),*) => { $(impl CellReal for $t {
         fn sigmoid(self) -> $t { 1.0 / (1.0 + (-self).exp()) }
         fn tanh(self) -> $t { <$t>::tanh(self) }
         fn relu(self) -> $t { if self < 0.0 { 0.0 } else { self } }
@@ -70,7 +70,7 @@ impl Sequence {
 }
 
 /// Transposes `[a, b, n]` to `[b, a, n]`.
-fn swap_outer_dims<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
+fn swap_outer_dims<T: CellReal>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
     let mut out = Vec::with_capacity(x.len());
     for j in 0..b {
         for i in 0..a {
@@ -80,7 +80,7 @@ fn swap_outer_dims<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
     out
 }
 
-fn run_layers<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn run_layers<T: CellReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
     let [a, b, mut features] = x.shape()[..] else {
@@ -131,7 +131,7 @@ fn round_to<T: Real>(dtype: DType, x: &mut Vec<T>) {
 }
 
 /// Dropout between two layers. The numbers are drawn in row-major order, as in torch.
-fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
+fn drop_some<T: CellReal>(p: f64, dtype: DType, x: &mut [T]) {
     let scale = match p {
         1.0 => T::default(),
         p => Tensor::from_slice(&[1], &[T::inverse(1.0 - p)])
@@ -169,7 +169,7 @@ struct RecurrentNetwork<T> {
     hidden: usize,
 }
 
-impl<T: Real> RecurrentNetwork<T> {
+impl<T: CellReal> RecurrentNetwork<T> {
     fn from_call(c: &Call<Tensor>) -> OpResult<RecurrentNetwork<T>> {
         let kind = kind_of(c.op.name);
         let states: Vec<Tensor> = match kind {
@@ -223,7 +223,7 @@ fn check_weight(t: &Tensor, shape: &[usize]) -> OpResult<()> {
     )))
 }
 
-fn layer_weights<'a, T: Real>(
+fn layer_weights<'a, T: CellReal>(
     p: &'a [Tensor],
     biases: bool,
     kind: CellKind,
@@ -261,7 +261,7 @@ fn layer_weights<'a, T: Real>(
 }
 
 /// The dot product, in eight partial sums that the compiler can vectorise.
-fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+fn dot<T: CellReal>(a: &[T], b: &[T]) -> T {
     let mut acc = [T::default(); 8];
     let (ca, cb) = (a.chunks_exact(8), b.chunks_exact(8));
     let tail = ca
@@ -279,7 +279,7 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
 }
 
 /// `x @ w.T + bias` for rows of `k` elements.
-fn project_rows<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
+fn project_rows<T: CellReal>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
     let n = w.len().checked_div(k).unwrap_or(out.len());
     for (row, out) in x.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
         for (j, o) in out.iter_mut().enumerate() {
@@ -290,7 +290,7 @@ fn project_rows<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &m
 }
 
 /// Runs one direction of one layer; `state` holds the first state, then the last.
-fn run_direction<T: Real>(
+fn run_direction<T: CellReal>(
     kind: CellKind,
     w: &LayerWeights<T>,
     s: &LayerSizes,
@@ -331,7 +331,7 @@ fn run_direction<T: Real>(
 }
 
 /// The gates are in torch's order: input, forget, candidate, output.
-fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>, out: &mut [T]) {
+fn lstm_step<T: CellReal>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>, out: &mut [T]) {
     let n = cell.len();
     let gate = |g: usize, k: usize| x[g * n + k] + h[g * n + k];
     let mut y = vec![T::default(); n];
@@ -346,7 +346,7 @@ fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>
 }
 
 /// The gates are in torch's order: reset, update, candidate.
-fn gru_step<T: Real>(x: &[T], u: &[T], h: &mut [T]) {
+fn gru_step<T: CellReal>(x: &[T], u: &[T], h: &mut [T]) {
     let n = h.len();
     for k in 0..n {
         let r = (x[k] + u[k]).sigmoid();

@@ -3,7 +3,7 @@
 //! For a block of positions, the places and weights that a tap reads are computed once for all channels of its group of
 //! offsets. The samples of all taps are the columns that each filter is multiplied by.
 
-use super::detection::Real;
+use super::detection::BoxReal;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
@@ -139,7 +139,7 @@ struct Corners<T> {
     weights: [[T; BLOCK]; 4],
 }
 
-impl<'a, T: Real + Default + 'static> Deformed<'a, T> {
+impl<'a, T: BoxReal + Default + 'static> Deformed<'a, T> {
     fn from_call(c: &'a Call<Tensor>, shape: &[usize]) -> OpResult<Deformed<'a, T>> {
         let (x, weight, offset) = (c.leaf("input")?, c.leaf("weight")?, c.leaf("offset")?);
         let (mask, bias, masked) = (c.leaf("mask")?, c.leaf("bias")?, c.bool("use_mask")?);
@@ -285,7 +285,7 @@ struct FilterPair<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> WideLoop for FilterPair<'_, T> {
+impl<T: BoxReal> WideLoop for FilterPair<'_, T> {
     #[inline(always)]
     fn run(self) {
         let mut sums = [[self.bias[0]; BLOCK], [self.bias[1]; BLOCK]];

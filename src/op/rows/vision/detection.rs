@@ -18,7 +18,7 @@ pub(super) fn rows() -> Vec<Op> {
 }
 
 /// The float types in which routines on boxes compute.
-pub(super) trait Real:
+pub(super) trait BoxReal:
     Element + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     const ZERO: Self;
@@ -29,7 +29,7 @@ pub(super) trait Real:
 }
 
 macro_rules! reals {
-    ($($t:ty),*) => { $(impl Real for $t {
+    ($($t:ty),*) => { $(impl BoxReal for $t {
         const ZERO: $t = 0.0;
         fn from_f64(x: f64) -> $t { x as $t }
         fn to_f64(self) -> f64 { self as f64 }
@@ -76,7 +76,7 @@ fn nms_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(DType::I64, vec![Dim::Unknown])))
 }
 
-fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn nms<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     nms_type(&c.types(), &mut Sizes::default())?;
     let (boxes, scores) = (c.leaf("dets")?, c.leaf("scores")?.to(T::DTYPE));
     let limit = c.f64("iou_threshold")?;

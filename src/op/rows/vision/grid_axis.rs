@@ -4,7 +4,7 @@ use super::grid_half::{RealBf16, RealF16};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// The arithmetic of coordinates and weights.
-pub(super) trait Real:
+pub(super) trait GridReal:
     Copy
     + Default
     + Send
@@ -31,7 +31,7 @@ pub(super) trait Real:
 }
 
 macro_rules! reals {
-    ($($t:ident),*) => { $(impl Real for $t {
+    ($($t:ident),*) => { $(impl GridReal for $t {
         #[inline(always)]
         fn of(x: f64) -> $t { x as $t }
         #[inline(always)]
@@ -55,7 +55,7 @@ macro_rules! reals {
 reals!(f32, f64);
 
 macro_rules! half_reals {
-    ($($t:ident),*) => { $(impl Real for $t {
+    ($($t:ident),*) => { $(impl GridReal for $t {
         const IS_HALF: bool = true;
         #[inline(always)]
         fn of(x: f64) -> $t { $t::rounded(x as f32) }
@@ -101,7 +101,7 @@ pub(super) struct Axis<T> {
     pub by_point: bool,
 }
 
-impl<T: Real> Axis<T> {
+impl<T: GridReal> Axis<T> {
     pub(super) fn new(size: usize, padding: Padding, align: bool, volume: bool) -> Axis<T> {
         let (low, span) = if align {
             (0.0, size as f64 - 1.0)
@@ -215,7 +215,7 @@ impl<T: Real> Axis<T> {
 
 /// The weights of four neighbours at the distance `t` from the second.
 #[inline(always)]
-pub(super) fn cubic_weights<T: Real>(t: T) -> [T; 4] {
+pub(super) fn cubic_weights<T: GridReal>(t: T) -> [T; 4] {
     let [a, one, two] = [-0.75, 1.0, 2.0].map(T::of);
     let near = |x: T| ((a + two) * x - (a + T::of(3.0))) * x * x + one;
     let far = |x: T| ((a * x - T::of(5.0) * a) * x + T::of(8.0) * a) * x - T::of(4.0) * a;

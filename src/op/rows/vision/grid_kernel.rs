@@ -1,7 +1,7 @@
 //! The loops of `grid_sampler`: for a block of points the places and weights of the elements that they read, then these for each channel.
 //! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
 
-use super::grid_axis::{Axis, Padding, Real, cubic_weights};
+use super::grid_axis::{Axis, GridReal, Padding, cubic_weights};
 use super::grid_half::{RealBf16, RealF16};
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, OpError, OpResult};
@@ -25,7 +25,7 @@ struct Taps<T> {
     weights: [[T; BLOCK]; 4],
 }
 
-impl<T: Real> Taps<T> {
+impl<T: GridReal> Taps<T> {
     fn new() -> Taps<T> {
         Taps {
             places: [[0; BLOCK]; 4],
@@ -82,7 +82,7 @@ struct FillTaps<'a, T> {
     how: Interpolation,
 }
 
-impl<T: Real> WideLoop for FillTaps<'_, T> {
+impl<T: GridReal> WideLoop for FillTaps<'_, T> {
     #[inline(always)]
     fn run(self) {
         let (taps, axis, how) = (self.taps, *self.axis, self.how);
@@ -118,7 +118,7 @@ struct Corners<T> {
     line: [T; BLOCK],
 }
 
-impl<T: Real> Sampler<T> {
+impl<T: GridReal> Sampler<T> {
     fn plane(&self) -> usize {
         self.axes.iter().map(|a| a.size).product()
     }
@@ -232,7 +232,7 @@ struct CombineTaps<'a, T> {
     weights: &'a mut [T],
 }
 
-impl<T: Real> WideLoop for CombineTaps<'_, T> {
+impl<T: GridReal> WideLoop for CombineTaps<'_, T> {
     #[inline(always)]
     fn run(self) {
         let ([z, y, x], [h, w]) = (self.taps, self.size);
@@ -262,7 +262,7 @@ pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Poo
 }
 
 /// Samples in an arithmetic of 16 bits, whose numbers are f32.
-fn sample_half<T: Real>(
+fn sample_half<T: GridReal>(
     c: &Call<Tensor>,
     operands: [&Tensor; 2],
     of: impl Fn(f32) -> T,
@@ -282,7 +282,7 @@ fn sample_half<T: Real>(
 }
 
 /// The sampler of a call whose result has this shape.
-fn sampler_of_call<T: Real>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<Sampler<T>> {
+fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<Sampler<T>> {
     let padding = match c.int("padding_mode")? {
         1 => Padding::Border,
         2 => Padding::Reflection,
@@ -310,7 +310,7 @@ fn sampler_of_call<T: Real>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<Sampl
     })
 }
 
-fn sample<T: Real>(
+fn sample<T: GridReal>(
     c: &Call<Tensor>,
     image: &[T],
     grid: &[T],

@@ -1,6 +1,6 @@
 //! Features of boxes in images: RoI pooling and RoI alignment, plain and position-sensitive (torchvision's C++ ops).
 
-use super::detection::{Real, by_dtype};
+use super::detection::{BoxReal, by_dtype};
 use crate::op::rows::dense::zeros;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
@@ -44,7 +44,7 @@ pub(super) fn rows() -> Vec<Op> {
 }
 
 /// A coordinate rounded to an integer, with ties away from zero like C's `round`.
-fn round_to_index<T: Real>(x: T) -> i64 {
+fn round_to_index<T: BoxReal>(x: T) -> i64 {
     x.to_f64().round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i64
 }
 
@@ -73,7 +73,7 @@ struct Rois<'a, T> {
     shape: Vec<usize>,
 }
 
-fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
+fn read_rois<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     let ty = roi_type(&c.types())?;
     let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
     let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("expected 4 dims"))?;
@@ -95,7 +95,7 @@ fn read_rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
 }
 
 /// The number of samples along a dim of a cell.
-fn samples_along<T: Real>(ratio: i64, size: T) -> i64 {
+fn samples_along<T: BoxReal>(ratio: i64, size: T) -> i64 {
     if ratio > 0 { ratio } else { size.to_f64().ceil() as i64 }
 }
 
@@ -107,7 +107,7 @@ struct SampledCell<T> {
     samples: i64,
 }
 
-impl<T: Real> SampledCell<T> {
+impl<T: BoxReal> SampledCell<T> {
     fn of_box(b: &[T], scale: T, aligned: bool, cells: [usize; 2], ratio: i64) -> OpResult<SampledCell<T>> {
         let half = T::from_f64(if aligned { 0.5 } else { 0.0 });
         let start = [2, 1].map(|i| b[i] * scale - half);
@@ -146,7 +146,7 @@ fn too_many_samples(op: &str) -> OpError {
     ))
 }
 
-fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn roi_align<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let (scale, ratio, aligned) = (
@@ -187,7 +187,7 @@ fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// The elements of a plane that a bilinear sample reads, with their weights. Empty if the point is more than one
 /// element outside the plane.
-fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
+fn taps_inside<T: BoxReal>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
     let outside = |v: T, n: usize| v.to_f64() < -1.0 || v.to_f64() > n as f64;
     if outside(y, h) || outside(x, w) || h == 0 || w == 0 {
         return vec![];
@@ -210,7 +210,7 @@ fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
     all.collect()
 }
 
-fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn roi_pool<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let r = read_rois::<T>(c)?;
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let scale = T::from_f64(c.f64("spatial_scale")?);
@@ -269,7 +269,7 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// The results of a position-sensitive op. `cell` computes the value for a plane, a box, and the cell's row and column.
-fn position_sensitive<T: Real>(
+fn position_sensitive<T: BoxReal>(
     c: &Call<Tensor>,
     cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> OpResult<T>,
 ) -> OpResult<Val<Tensor>> {
@@ -290,7 +290,7 @@ fn position_sensitive<T: Real>(
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
 }
 
-fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn ps_roi_align<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (scale, ratio) = (T::from_f64(c.f64("spatial_scale")?), c.int("sampling_ratio")?);
     position_sensitive::<T>(c, |r, plane, b, channel| {
         let half = T::from_f64(0.5);
@@ -321,7 +321,7 @@ fn ps_roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     })
 }
 
-fn ps_roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn ps_roi_pool<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let scale = T::from_f64(c.f64("spatial_scale")?);
     position_sensitive::<T>(c, |r, plane, b, channel| {
         let (cells, size, w) = ([r.shape[2], r.shape[3]], [r.size[2], r.size[3]], r.size[3]);
