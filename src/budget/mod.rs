@@ -76,7 +76,7 @@ const SMALL: usize = 64 << 20;
 #[cfg(feature = "cli")]
 pub(crate) fn set_process_limits(limits: &Limits) {
     let limits = Active::starting_now(limits);
-    let machine = machine::available_memory().map_or(usize::MAX, |free| free.saturating_add(held()));
+    let machine = machine::available_memory().map_or(usize::MAX, |free| free.saturating_add(held_bytes()));
     CEILING.store(limits.memory.min(machine), Relaxed);
     let _ = OF_PROCESS.set(limits);
 }
@@ -128,7 +128,7 @@ pub(crate) fn subtract_held(bytes: usize) {
 }
 
 /// The counted memory of the process, in bytes.
-pub(crate) fn held() -> usize {
+pub(crate) fn held_bytes() -> usize {
     // Threads count in batches of their own, so the sum may be below zero for a moment.
     (HELD.load(Relaxed) as isize).max(0) as usize
 }
@@ -145,7 +145,7 @@ pub(crate) fn memory_limit() -> usize {
 
 /// Whether this many more bytes may be allocated: within the limits, and available.
 pub(crate) fn allows_bytes(bytes: usize) -> bool {
-    let after = held().saturating_add(bytes);
+    let after = held_bytes().saturating_add(bytes);
     if after > memory_limit() {
         return false;
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn limits_of_a_thread_end_with_the_work() {
         let limits = Limits {
-            memory: Some(held() + (1 << 30)),
+            memory: Some(held_bytes() + (1 << 30)),
             nodes: Some(7),
             time: Some(Duration::ZERO),
         };

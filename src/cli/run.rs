@@ -237,7 +237,7 @@ fn run_calls(
             let Some(i) = placeholders.iter().position(|&p| graph[p].name() == &**name) else {
                 continue;
             };
-            if !sequence.renews(graph[placeholders[i]].target())
+            if !sequence.is_new_in_each_call(graph[placeholders[i]].target())
                 && let Some(value) = bound.values.get_mut(i)
             {
                 *value = Val::Leaf(t.clone());

@@ -37,10 +37,10 @@ pub(crate) fn out_of_memory(refused: RefusedBytes) -> Diagnostic {
 /// The memory that is held and allowed, for a note.
 pub(crate) fn memory_note() -> String {
     match budget::memory_limit() {
-        usize::MAX => format!("fxc holds {} bytes", budget::held()),
+        usize::MAX => format!("fxc holds {} bytes", budget::held_bytes()),
         limit => format!(
             "fxc holds {} bytes and may hold {limit} (`--max-memory`)",
-            budget::held()
+            budget::held_bytes()
         ),
     }
 }

@@ -117,7 +117,7 @@ impl Session {
 
     /// Runs `work` and drops its warnings, because they have been reported before. Errors and the reason for
     /// interpretation are reported every time.
-    pub(super) fn quietly<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
+    pub(super) fn without_warnings<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
         let before = std::mem::take(&mut self.diagnostics);
         let done = work(self);
         let findings = std::mem::replace(&mut self.diagnostics, before);

@@ -84,7 +84,7 @@ impl SizedModule {
         }
         let reported = session.diagnostics.len();
         let module = GraphModule::clone(&self.module);
-        let (module, ready) = session.quietly(|s| compile_module(s, name, module, request))?;
+        let (module, ready) = session.without_warnings(|s| compile_module(s, name, module, request))?;
         if is_usual && self.direct == DirectLowering::Unknown && session.diagnostics.len() == reported {
             let direct = self.lower_directly(session, bound);
             let is_equal = ready.whole_executable().zip(direct);

@@ -41,7 +41,7 @@ impl MemoryFacts {
     }
 
     /// Records the result of a call.
-    pub(super) fn note(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
+    pub(super) fn record_call(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
         self.types[n] = ty.clone();
         self.certain[n] = self.is_certain(resolved);
         let layout = result_layout(resolved, ty, &|o| self.layout(o));

@@ -90,7 +90,7 @@ impl Infer<'_> {
             Ok(r) => {
                 self.note_implied(&r);
                 let ty = self.infer_call(graph, n, &r, known);
-                known.note(n, &r, &ty);
+                known.record_call(n, &r, &ty);
                 ty
             }
             Err(e) => {

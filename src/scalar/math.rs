@@ -71,8 +71,8 @@ unary_table! {
     Digamma => digamma,
     I0 => |x: f64| bessel_i(0, x.abs(), true),
     I0e => |x: f64| bessel_i(0, x.abs(), false),
-    I1 => |x: f64| odd(bessel_i(1, x.abs(), true), x),
-    I1e => |x: f64| odd(bessel_i(1, x.abs(), false), x),
+    I1 => |x: f64| extend_odd(bessel_i(1, x.abs(), true), x),
+    I1e => |x: f64| extend_odd(bessel_i(1, x.abs(), false), x),
     Ndtri => ndtri,
     Sigmoid => |x: f64| 1.0 / (1.0 + (-x).exp()),
 }
@@ -127,7 +127,7 @@ binary_table! {
 }
 
 /// The value of an odd function, from its value at the magnitude. -0.0 gives 0.0, as in torch.
-fn odd(v: f64, x: f64) -> f64 {
+fn extend_odd(v: f64, x: f64) -> f64 {
     if x < 0.0 { -v } else { v }
 }
 

@@ -32,14 +32,14 @@ tokens! {
     #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
-        #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", foreign, priority = 1)]
+        #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", lex_foreign_name, priority = 1)]
         Ident(&'s str),
         /// A dotted path: `torch.float32`, `layer1.0.conv1`.
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")]
         Path(&'s str),
         /// `%x`
         #[regex(r"%[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
-        #[regex(r"%[\p{XID_Start}_]\p{XID_Continue}*", |l| &foreign(l)[1..], priority = 1)]
+        #[regex(r"%[\p{XID_Start}_]\p{XID_Continue}*", |l| &lex_foreign_name(l)[1..], priority = 1)]
         Node(&'s str),
         /// `%x` at the head of a statement.
         NodeDef(&'s str),
@@ -65,8 +65,8 @@ tokens! {
         #[regex(r"'([^'\\\n]|\\(.|\n))*'", string)]
         #[regex(r#""([^"\\\n]|\\(.|\n))*\\?"#, open_string)]
         #[regex(r"'([^'\\\n]|\\(.|\n))*\\?", open_string)]
-        #[regex("[\u{201c}\u{201d}][^\u{201c}\u{201d}\"\n]*[\u{201c}\u{201d}\"]", curly)]
-        #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", curly)]
+        #[regex("[\u{201c}\u{201d}][^\u{201c}\u{201d}\"\n]*[\u{201c}\u{201d}\"]", lex_curly_quotes)]
+        #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", lex_curly_quotes)]
         Str(Arc<str>),
 
         /// `{` around statements.
@@ -166,7 +166,7 @@ fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
 }
 
 /// A name with letters that FXIR does not allow. It is reported, then accepted.
-fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
+fn lex_foreign_name<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
     let d = Diagnostic::new(Code::E0002, format!("`{}` is not an FXIR name", lex.slice()))
         .at(token_span(lex), "it contains letters other than A-Z and a-z")
         .help("names consist of A-Z, a-z, 0-9 and `_`; quote a target with any other name");
@@ -175,7 +175,7 @@ fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
 }
 
 /// A string in typographic quotes. It is reported, then accepted.
-fn curly<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
+fn lex_curly_quotes<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
     let mut inner = lex.slice().chars();
     inner.next();
     inner.next_back();

@@ -153,7 +153,7 @@ fn write_text(
         }
     }
     if !ended {
-        output::write_stdout(stops.rest().as_bytes())?;
+        output::write_stdout(stops.take_rest().as_bytes())?;
     }
     output::write_stdout(b"\n")?;
     Ok(())

@@ -25,13 +25,18 @@ impl StopTexts {
             self.held.truncate(at);
             return std::mem::take(&mut self.held);
         }
-        let kept = self.stops.iter().map(|s| self.begun(s)).max().unwrap_or(0);
+        let kept = self
+            .stops
+            .iter()
+            .map(|s| self.length_of_begun_stop(s))
+            .max()
+            .unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - kept);
         std::mem::replace(&mut self.held, rest)
     }
 
     /// The number of bytes at the end of the text that are the beginning of a stop text.
-    fn begun(&self, stop: &str) -> usize {
+    fn length_of_begun_stop(&self, stop: &str) -> usize {
         let starts = stop.char_indices().map(|(i, _)| i).skip(1);
         let fits = |n: &usize| self.held.ends_with(&stop[..*n]);
         starts.filter(fits).max().unwrap_or(0)
@@ -43,7 +48,7 @@ impl StopTexts {
     }
 
     /// What was held back at the end of a text without a stop text.
-    pub(super) fn rest(&mut self) -> String {
+    pub(super) fn take_rest(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
@@ -63,7 +68,7 @@ mod tests {
                 return out;
             }
         }
-        out.push(texts.rest());
+        out.push(texts.take_rest());
         out
     }
 

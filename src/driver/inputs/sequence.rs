@@ -70,7 +70,7 @@ impl Sequence {
     }
 
     /// Whether the input `name` gets a new value in each call.
-    pub(crate) fn renews(&self, name: &str) -> bool {
+    pub(crate) fn is_new_in_each_call(&self, name: &str) -> bool {
         let rows = self.rows.iter().map(|(p, _)| &p.name);
         let each = self.each.iter().filter_map(|v| v.first()).map(|p| &p.name);
         rows.chain(each).any(|n| n == name)
@@ -197,7 +197,13 @@ mod tests {
             given("z", tensor(&[1], &[0.0])),
         ];
         let s = Sequence::new(provided, &["x".into()], Some(2)).unwrap();
-        assert!(s.calls() == 2 && s.varies() && s.renews("x") && s.renews("y") && !s.renews("z"));
+        assert!(
+            s.calls() == 2
+                && s.varies()
+                && s.is_new_in_each_call("x")
+                && s.is_new_in_each_call("y")
+                && !s.is_new_in_each_call("z")
+        );
         let value = |i: usize, name: &str| match s.at(i).into_iter().find(|p| p.name == name).unwrap().given {
             Given::Value(Val::Leaf(t)) => t.as_slice::<f32>().to_vec(),
             g => panic!("{g:?}"),

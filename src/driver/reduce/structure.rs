@@ -46,14 +46,14 @@ impl Reducer<'_> {
             let mut at = 0;
             loop {
                 let values = self.best.values();
-                let cuttable = self.cuttable();
-                let Some(part) = cuttable.get(at..).filter(|rest| !rest.is_empty()) else {
+                let sources = self.used_sources();
+                let Some(part) = sources.get(at..).filter(|rest| !rest.is_empty()) else {
                     break;
                 };
                 let part = part[..length.min(part.len())].to_vec();
                 let done = self.attempt(|f| {
                     let inputs = part.iter().filter_map(|n| Some((*n, values.get(n)?.clone())));
-                    cut(f, &part, inputs.collect())
+                    replace_by_inputs(f, &part, inputs.collect())
                 });
                 if !done {
                     at += length;
@@ -67,7 +67,7 @@ impl Reducer<'_> {
     }
 
     /// The calls and attributes whose values other calls use.
-    fn cuttable(&self) -> Vec<NodeId> {
+    fn used_sources(&self) -> Vec<NodeId> {
         let Some(graph) = self.best.graph() else { return vec![] };
         let is_source = |n: &NodeId| graph[*n].op().is_call() || graph[*n].op() == Opcode::GetAttr;
         graph.iter().filter(is_source).collect()
@@ -145,7 +145,7 @@ fn set_results(f: &mut Failing, results: &[NodeId]) -> Option<()> {
 }
 
 /// Replaces what others use of `part` by inputs with these values.
-fn cut(f: &mut Failing, part: &[NodeId], values: Vec<(NodeId, RuntimeValue)>) -> Option<()> {
+fn replace_by_inputs(f: &mut Failing, part: &[NodeId], values: Vec<(NodeId, RuntimeValue)>) -> Option<()> {
     let graph = f.module.entry_mut()?;
     let mut changed = None;
     for (n, value) in values {

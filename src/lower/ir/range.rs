@@ -34,7 +34,7 @@ impl IntegerRange {
         self.low >= other.low && self.high <= other.high
     }
 
-    fn hull(self, other: IntegerRange) -> IntegerRange {
+    fn union(self, other: IntegerRange) -> IntegerRange {
         IntegerRange::new(self.low.min(other.low), self.high.max(other.high))
     }
 
@@ -64,7 +64,7 @@ impl IntegerRange {
                 return None;
             }
             let one = IntegerRange::new(x, x);
-            range = Some(range.map_or(one, |r| r.hull(one)));
+            range = Some(range.map_or(one, |r| r.union(one)));
         }
         range
     }
@@ -131,11 +131,11 @@ impl RangeReader<'_> {
                 Special::MaxPool(_) => self.range_of_value(args[0]),
                 Special::Pad { value, .. } if value.to_f64() == 0.0 => {
                     let zero = IntegerRange::new(0.0, 0.0);
-                    Some(self.range_of_value(args[0])?.hull(zero))
+                    Some(self.range_of_value(args[0])?.union(zero))
                 }
                 Special::Concat { .. } => {
                     let parts: Option<Vec<_>> = args.iter().map(|&a| self.range_of_value(a)).collect();
-                    parts?.into_iter().reduce(IntegerRange::hull)
+                    parts?.into_iter().reduce(IntegerRange::union)
                 }
                 _ => None,
             },
@@ -166,7 +166,7 @@ impl RangeReader<'_> {
             }
             ScalarOp::Unary(Unary::Neg, x) => range(x).map(|r| IntegerRange::new(-r.high, -r.low)),
             ScalarOp::Binary(op, x, y) => combine(op, range(x)?, range(y)?),
-            ScalarOp::Select(_, x, y) => Some(range(x)?.hull(range(y)?)),
+            ScalarOp::Select(_, x, y) => Some(range(x)?.union(range(y)?)),
             _ => None,
         };
         // The result is one of the operands, so it does not wrap around.

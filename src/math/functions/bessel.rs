@@ -249,7 +249,7 @@ fn unscaled<const WIDE: bool>(y: f64, x: f64) -> f64 {
 
 /// The value of an odd function, from its value at the magnitude. -0.0 gives 0.0, as in torch.
 #[inline(always)]
-fn odd(y: f64, x: f64) -> f64 {
+fn extend_odd(y: f64, x: f64) -> f64 {
     pick(x < 0.0, -y, y)
 }
 
@@ -280,5 +280,8 @@ macro_rules! bessel {
 
 bessel!(I0e, |x, a, scaled| scaled(a, 1.0, ORDER_0));
 bessel!(I0, |x, a, scaled| unscaled::<WIDE>(scaled(a, 1.0, ORDER_0), a));
-bessel!(I1e, |x, a, scaled| odd(scaled(a, a, ORDER_1), x));
-bessel!(I1, |x, a, scaled| odd(unscaled::<WIDE>(scaled(a, a, ORDER_1), a), x));
+bessel!(I1e, |x, a, scaled| extend_odd(scaled(a, a, ORDER_1), x));
+bessel!(I1, |x, a, scaled| extend_odd(
+    unscaled::<WIDE>(scaled(a, a, ORDER_1), a),
+    x
+));

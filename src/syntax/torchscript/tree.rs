@@ -92,12 +92,12 @@ impl Ty {
     }
 
     /// The type of a value without one in the text.
-    pub(crate) fn unsaid() -> Ty {
+    pub(crate) fn unannotated() -> Ty {
         Ty::named("?")
     }
 
     /// Whether the text has no type for the value.
-    pub(crate) fn is_unsaid(&self) -> bool {
+    pub(crate) fn is_unannotated(&self) -> bool {
         &*self.name == "?"
     }
 
@@ -221,7 +221,7 @@ impl Cx {
             span,
             ty,
         };
-        let (out, operand) = (value(Ty::unsaid()), value(Ty::default()));
+        let (out, operand) = (value(Ty::unannotated()), value(Ty::default()));
         self.constants += 1;
         let attr = Attr {
             name: "value".into(),

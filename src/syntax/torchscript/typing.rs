@@ -20,7 +20,7 @@ pub(super) fn complete(script: &mut Script) {
     let mut t = Typing::default();
     t.collect_uses(&script.nodes);
     for (i, input) in script.inputs.iter_mut().flatten().enumerate() {
-        if input.ty.is_unsaid() {
+        if input.ty.is_unannotated() {
             input.ty = t.infer_input(i, &input.name);
         }
         t.types.insert(input.name.clone(), input.ty.clone());
@@ -35,7 +35,7 @@ fn free_values(nodes: &[Node]) -> Vec<Typed> {
             let mut used = |v: &Typed, defined: &mut HashSet<Arc<str>>| {
                 if defined.insert(v.name.clone()) {
                     out.push(Typed {
-                        ty: Ty::unsaid(),
+                        ty: Ty::unannotated(),
                         ..v.clone()
                     });
                 }
@@ -114,7 +114,7 @@ impl Typing {
     }
 
     fn define(&mut self, v: &mut Typed, ty: Ty) {
-        if v.ty.is_unsaid() {
+        if v.ty.is_unannotated() {
             let module = self.modules.contains(&v.name);
             // Constant bools are printed as 0 or 1.
             let condition = self.conditions.contains(&v.name) && ty.is_number();

@@ -18,7 +18,7 @@ pub(super) trait GridReal:
 {
     /// Whether numbers have 16 bits, which do not hold every index.
     const IS_HALF: bool = false;
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
     fn floor(self) -> Self;
     fn trunc(self) -> Self;
     fn round_even(self) -> Self;
@@ -33,7 +33,7 @@ pub(super) trait GridReal:
 macro_rules! reals {
     ($($t:ident),*) => { $(impl GridReal for $t {
         #[inline(always)]
-        fn of(x: f64) -> $t { x as $t }
+        fn from_f64(x: f64) -> $t { x as $t }
         #[inline(always)]
         fn floor(self) -> $t { $t::floor(self) }
         #[inline(always)]
@@ -58,7 +58,7 @@ macro_rules! half_reals {
     ($($t:ident),*) => { $(impl GridReal for $t {
         const IS_HALF: bool = true;
         #[inline(always)]
-        fn of(x: f64) -> $t { $t::rounded(x as f32) }
+        fn from_f64(x: f64) -> $t { $t::rounded(x as f32) }
         #[inline(always)]
         fn floor(self) -> $t { $t(self.0.floor()) }
         #[inline(always)]
@@ -112,9 +112,9 @@ impl<T: GridReal> Axis<T> {
             size,
             padding,
             align,
-            last: T::of(size as f64 - 1.0),
-            low: T::of(low),
-            span: T::of(span),
+            last: T::from_f64(size as f64 - 1.0),
+            low: T::from_f64(low),
+            span: T::from_f64(span),
             by_point: volume,
         }
     }
@@ -132,13 +132,13 @@ impl<T: GridReal> Axis<T> {
     /// Maps a coordinate from -1..1 to an index, which may be out of bounds.
     #[inline(always)]
     pub(super) fn unnormalise(&self, x: T) -> T {
-        let [one, two, size] = [1.0, 2.0, self.size as f64].map(T::of);
+        let [one, two, size] = [1.0, 2.0, self.size as f64].map(T::from_f64);
         let x = x + one;
         match (self.align, self.by_point && T::IS_HALF) {
             (true, true) => x / two * self.last,
             (false, true) => (x * size - one) / two,
             (true, false) => x * (self.last / two),
-            (false, false) => x * (size / two) - T::of(0.5),
+            (false, false) => x * (size / two) - T::from_f64(0.5),
         }
     }
 
@@ -159,20 +159,20 @@ impl<T: GridReal> Axis<T> {
             // `std::min` and `std::max` give their first argument.
             return self.last;
         }
-        x.at_least(T::of(0.0)).at_most(self.last)
+        x.at_least(T::from_f64(0.0)).at_most(self.last)
     }
 
     #[inline(always)]
     fn reflect(&self, x: T) -> T {
         let (low, span) = (self.low, self.span);
-        if span == T::of(0.0) {
-            return T::of(0.0);
+        if span == T::from_f64(0.0) {
+            return T::from_f64(0.0);
         }
         let x = (x - low).abs();
         if self.by_point {
             let extra = x.rem(span);
             let flips = (x / span).floor();
-            let even = flips.rem(T::of(2.0)) == T::of(0.0);
+            let even = flips.rem(T::from_f64(2.0)) == T::from_f64(0.0);
             return if even { extra + low } else { span - extra + low };
         }
         let period = span + span;
@@ -188,23 +188,23 @@ impl<T: GridReal> Axis<T> {
         let i = x.to_i32();
         if T::IS_HALF & !self.by_point & (self.size <= i16::MAX as usize) {
             // torch's vectors of 16-bit indices keep the low bits; those of what is not finite are 0.
-            let finite = x * T::of(0.0) == T::of(0.0);
+            let finite = x * T::from_f64(0.0) == T::from_f64(0.0);
             let low = if finite { i as i16 as i32 } else { 0 };
             return if low < self.size as i32 { low.max(-1) } else { -1 };
         }
-        let inside = (x >= T::of(0.0)) & (i < self.size as i32);
+        let inside = (x >= T::from_f64(0.0)) & (i < self.size as i32);
         if inside { i } else { -1 }
     }
 
     /// The neighbours of an index, or -1 if they are out of bounds, and their weights.
     #[inline(always)]
     pub(super) fn neighbours(&self, x: T) -> [(i32, T); 2] {
-        let (at, one, zero) = (x.floor(), T::of(1.0), T::of(0.0));
-        let i = if at >= T::of(-2.0) { at.to_i32() } else { -2 };
+        let (at, one, zero) = (x.floor(), T::from_f64(1.0), T::from_f64(0.0));
+        let i = if at >= T::from_f64(-2.0) { at.to_i32() } else { -2 };
         let next = i.saturating_add(1);
         let inside = |i: i32| if i < self.size as i32 { i.max(-1) } else { -1 };
         let (low, high) = match self.by_point && T::IS_HALF {
-            true => (T::of(next as f64) - x, x - T::of(i as f64)),
+            true => (T::from_f64(next as f64) - x, x - T::from_f64(i as f64)),
             false => (one - (x - at), x - at),
         };
         // Where points are computed one by one, what is outside does not count, even with a weight that is NaN.
@@ -216,8 +216,8 @@ impl<T: GridReal> Axis<T> {
 /// The weights of four neighbours at the distance `t` from the second.
 #[inline(always)]
 pub(super) fn cubic_weights<T: GridReal>(t: T) -> [T; 4] {
-    let [a, one, two] = [-0.75, 1.0, 2.0].map(T::of);
-    let near = |x: T| ((a + two) * x - (a + T::of(3.0))) * x * x + one;
-    let far = |x: T| ((a * x - T::of(5.0) * a) * x + T::of(8.0) * a) * x - T::of(4.0) * a;
+    let [a, one, two] = [-0.75, 1.0, 2.0].map(T::from_f64);
+    let near = |x: T| ((a + two) * x - (a + T::from_f64(3.0))) * x * x + one;
+    let far = |x: T| ((a * x - T::from_f64(5.0) * a) * x + T::from_f64(8.0) * a) * x - T::from_f64(4.0) * a;
     [far(t + one), near(t), near(one - t), far(two - t)]
 }

@@ -29,7 +29,7 @@ impl<T: GridReal> Taps<T> {
     fn new() -> Taps<T> {
         Taps {
             places: [[0; BLOCK]; 4],
-            weights: [[T::of(1.0); BLOCK]; 4],
+            weights: [[T::from_f64(1.0); BLOCK]; 4],
         }
     }
 
@@ -65,7 +65,7 @@ impl<T: GridReal> Taps<T> {
             let below = x.floor();
             let w = cubic_weights(x - below);
             for (k, w) in w.into_iter().enumerate() {
-                self.places[k][j] = axis.place(axis.pad(below + T::of(k as f64 - 1.0)));
+                self.places[k][j] = axis.place(axis.pad(below + T::from_f64(k as f64 - 1.0)));
                 self.weights[k][j] = w;
             }
         }
@@ -86,7 +86,7 @@ impl<T: GridReal> WideLoop for FillTaps<'_, T> {
     #[inline(always)]
     fn run(self) {
         let (taps, axis, how) = (self.taps, *self.axis, self.how);
-        let mut coordinates = [T::of(0.0); BLOCK];
+        let mut coordinates = [T::from_f64(0.0); BLOCK];
         let coordinates = &mut coordinates[..self.n];
         let steps = self.grid.iter().step_by(self.step);
         coordinates.iter_mut().zip(steps).for_each(|(c, &g)| *c = g);
@@ -128,8 +128,8 @@ impl<T: GridReal> Sampler<T> {
         let mut corners = Box::new(Corners {
             taps: [Taps::new(), Taps::new(), Taps::new()],
             places: [[0; BLOCK]; 8],
-            weights: [[T::of(1.0); BLOCK]; 8],
-            line: [T::of(0.0); BLOCK],
+            weights: [[T::from_f64(1.0); BLOCK]; 8],
+            line: [T::from_f64(0.0); BLOCK],
         });
         let planes = out.len() / self.points;
         let mut done = 0;
@@ -203,7 +203,7 @@ impl<T: GridReal> Sampler<T> {
         let n = out.len();
         let width = self.axes[2].size as i32;
         let line = &mut c.line[..n];
-        out.fill(T::of(0.0));
+        out.fill(T::from_f64(0.0));
         for row in 0..4 {
             let rows = &c.taps[1].places[row][..n];
             for k in 0..4 {

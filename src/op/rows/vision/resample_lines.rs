@@ -49,17 +49,17 @@ fn copy_plane<T: Copy>(x: &[T], width: usize, lines: &[usize], columns: &[usize]
 pub(super) trait Weight:
     Copy + Default + PartialEq + Send + Sync + Add<Output = Self> + Mul<Output = Self> + 'static
 {
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
 }
 
 impl Weight for f32 {
-    fn of(x: f64) -> f32 {
+    fn from_f64(x: f64) -> f32 {
         x as f32
     }
 }
 
 impl Weight for f64 {
-    fn of(x: f64) -> f64 {
+    fn from_f64(x: f64) -> f64 {
         x
     }
 }
@@ -76,11 +76,11 @@ impl<T: Weight> LineTaps<T> {
         let count = taps[0].len();
         let narrow = taps.iter().flatten().all(|t| i32::try_from(t.0).is_ok());
         if !narrow || !matches!(count, 1 | 2 | 4) || taps.iter().any(|t| t.len() != count) {
-            let converted = |t: &Taps| t.iter().map(|&(i, w)| (i, T::of(w))).collect();
+            let converted = |t: &Taps| t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
             return LineTaps::Uneven(taps.iter().map(converted).collect());
         }
         let places = |k: usize| taps.iter().map(|t| t[k].0 as i32).collect();
-        let weights = |k: usize| taps.iter().map(|t| T::of(t[k].1)).collect();
+        let weights = |k: usize| taps.iter().map(|t| T::from_f64(t[k].1)).collect();
         LineTaps::Even((0..count).map(places).collect(), (0..count).map(weights).collect())
     }
 
@@ -88,7 +88,7 @@ impl<T: Weight> LineTaps<T> {
     fn apply(&self, line: &[T], out: &mut [T]) {
         match self {
             LineTaps::Even(p, w) => match p.len() {
-                1 if w[0].iter().all(|w| *w == T::of(1.0)) => gather_places(line, &p[0], out),
+                1 if w[0].iter().all(|w| *w == T::from_f64(1.0)) => gather_places(line, &p[0], out),
                 1 => gather_weighted(line, [&p[0]], [&w[0]], out),
                 2 => gather_weighted(line, [0, 1].map(|k| &p[k][..]), [0, 1].map(|k| &w[k][..]), out),
                 _ => {
@@ -146,8 +146,8 @@ type OuterTaps<T> = [Vec<(SmallVec<[(usize, T); 4]>, bool)>; 2];
 pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps>], out: &mut [T], pool: &Pool) {
     let columns = LineTaps::<T>::new(&along[2]);
     let converted = |t: &Taps| {
-        let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::of(w))).collect();
-        let copies = matches!(taps[..], [(_, w)] if w == T::of(1.0));
+        let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
+        let copies = matches!(taps[..], [(_, w)] if w == T::from_f64(1.0));
         (taps, copies)
     };
     let outer: OuterTaps<T> = [0, 1].map(|d| along[d].iter().map(converted).collect());

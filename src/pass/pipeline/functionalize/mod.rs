@@ -86,7 +86,7 @@ fn functionalize_graphs(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             items: HashMap::new(),
             layouts: HashMap::new(),
             is_written: survey.writes > 0,
-            turned: 0,
+            reordered_draws: 0,
             memory_is_read: survey.reads_memory,
         };
         for n in graph.ids() {
@@ -95,7 +95,7 @@ fn functionalize_graphs(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             }
         }
         pass.add_written_results(graph);
-        Ok(survey.writes + pass.turned)
+        Ok(survey.writes + pass.reordered_draws)
     })
 }
 
@@ -171,7 +171,7 @@ struct Functionalize<'m> {
     /// Whether the graph writes at all. A graph without writes may still draw.
     is_written: bool,
     /// How many draws were rewritten to follow the memory order.
-    turned: usize,
+    reordered_draws: usize,
     /// Whether a call reads memory rather than elements.
     memory_is_read: bool,
 }

@@ -118,7 +118,7 @@ impl Functionalize<'_> {
                 drawn.try_map(&mut |t: &Traced| b.call_row(OpId::Permute.op(), vec![t.into(), back.clone()]))?;
             Ok(GraphBuilder::to_arg(&results))
         })?;
-        self.turned += 1;
+        self.reordered_draws += 1;
         if let (Val::Leaf(v), Some(layout)) = (&value, self.layouts.get(&n).cloned()) {
             self.layouts.insert(*v, layout);
         }
