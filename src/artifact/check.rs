@@ -20,9 +20,11 @@ macro_rules! ensure {
 /// Checks a program that has its tensors: the numbers of buffers, kernels and inputs, the sizes, and the memory
 /// offsets.
 pub(super) fn check_program(p: &Program) -> Checked {
+    // The compiler has verified these kernels, but a file may have been damaged or written by someone else.
     p.kernels
         .iter()
         .try_for_each(|k| kernel::verify(k).map_err(|e| e.to_string()))?;
+    // Pointers into the arena are computed by offsets, which Rust limits to `isize`.
     ensure!(isize::try_from(p.arena).is_ok(), "the arena has {} bytes", p.arena);
     ensure!(p.outputs <= p.buffers.len(), "{} results", p.outputs);
     let mut outputs = vec![None; p.outputs];
@@ -217,6 +219,7 @@ fn check_operand(p: &Program, o: &BufferOperand) -> Checked {
         "an operand of `{}` has the wrong strides",
         b.name
     );
+    // The numbers of a damaged file may overflow 64 bits.
     let (mut lo, mut hi) = (o.offset as i128, o.offset as i128);
     for (&n, &stride) in o.shape.iter().zip(&o.strides) {
         let span = stride as i128 * (n as i128 - 1);

@@ -35,9 +35,11 @@ impl Jit {
 impl CompileKernels for Jit {
     fn compile(&self, kernels: &[Kernel]) -> Result<CompiledKernels, CodeError> {
         let mut unit = CompileUnit::default();
+        // The shared cache knows a function only once it is linked, and a model often repeats a kernel.
         let mut known: HashMap<cache::FunctionKey, usize> = HashMap::new();
         let (mut functions, mut which) = (vec![], vec![]);
         for k in kernels {
+            // Code for any number of iterations of the outermost loop serves all sizes that differ in it alone.
             let extent = cache::general_extent(k);
             let key = cache::function_key(k, extent, self.options);
             let slot = match known.get(&key) {

@@ -383,6 +383,7 @@ impl Emitter<'_> {
     }
 
     /// `x > y ? x : y`: x86's `maxps`, which gives `y` if either is NaN.
+    // Not Cranelift's `fmax`, which orders zeros and propagates NaN by a sequence of about nine instructions.
     pub(super) fn max_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
         self.map2(x, y, |e, x, y| {
             let c = e.b.ins().fcmp(FloatCC::LessThan, y, x);

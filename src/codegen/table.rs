@@ -1,4 +1,7 @@
-//! A kernel's table of constants.
+//! A kernel's table of constants. Code loads each directly before its use.
+//!
+//! Cranelift's own constants are addressed relative to the instruction, and widening moves instructions. Nor does it have an
+//! entry wide enough for wider vectors.
 
 use std::collections::HashMap;
 

@@ -67,6 +67,7 @@ pub(crate) fn save_compiled(
         native: NativeWriter::default(),
         entries: vec![],
     };
+    // Code in the form that files need costs memory, so executables for calls alone do not keep it.
     let before = (session.target, std::mem::replace(&mut session.keep_images, true));
     let saved = writer.write(session, &model, save);
     (session.target, session.keep_images) = before;
