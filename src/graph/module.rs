@@ -102,28 +102,13 @@ impl SizeGuard {
     /// Whether the sizes satisfy the condition; `None` if `size` does not know all of them.
     pub fn holds(&self, size: &dyn Fn(&str) -> Option<i64>) -> Option<bool> {
         let (a, b) = (self.left.eval(size)?, self.right.eval(size)?);
-        Some(match self.compare {
-            Compare::Eq => a == b,
-            Compare::Ne => a != b,
-            Compare::Lt => a < b,
-            Compare::Le => a <= b,
-            Compare::Gt => a > b,
-            Compare::Ge => a >= b,
-        })
+        Some(self.compare.holds(Some(a.cmp(&b))))
     }
 }
 
 impl fmt::Display for SizeGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = match self.compare {
-            Compare::Eq => "==",
-            Compare::Ne => "!=",
-            Compare::Lt => "<",
-            Compare::Le => "<=",
-            Compare::Gt => ">",
-            Compare::Ge => ">=",
-        };
-        write!(f, "{} {sign} {}", self.left, self.right)
+        write!(f, "{} {} {}", self.left, self.compare.sign(), self.right)
     }
 }
 

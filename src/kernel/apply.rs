@@ -68,19 +68,11 @@ pub(super) fn eval_binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, Ev
 
 /// `a op b`. Both operands have the same dtype.
 pub(super) fn eval_compare(op: Compare, a: Scalar, b: Scalar) -> bool {
-    use std::cmp::Ordering::*;
     let order = match (a, b) {
         (Scalar::Int(_, x), Scalar::Int(_, y)) => Some(x.cmp(&y)),
         _ => a.to_f64().partial_cmp(&b.to_f64()),
     };
-    match op {
-        Compare::Eq => order == Some(Equal),
-        Compare::Ne => order != Some(Equal),
-        Compare::Lt => order == Some(Less),
-        Compare::Le => matches!(order, Some(Less | Equal)),
-        Compare::Gt => order == Some(Greater),
-        Compare::Ge => matches!(order, Some(Greater | Equal)),
-    }
+    op.holds(order)
 }
 
 /// `a * b + c`, rounded once; integers wrap.

@@ -216,14 +216,7 @@ fn eval_compare(op: Compare, x: &Type, y: &Type) -> Type {
     let Some(order) = order else {
         return Val::Any(ScalarKind::Bool);
     };
-    Val::Bool(match op {
-        Compare::Eq => order.is_some_and(|o| o.is_eq()),
-        Compare::Ne => order.is_none_or(|o| o.is_ne()),
-        Compare::Lt => order.is_some_and(|o| o.is_lt()),
-        Compare::Le => order.is_some_and(|o| o.is_le()),
-        Compare::Gt => order.is_some_and(|o| o.is_gt()),
-        Compare::Ge => order.is_some_and(|o| o.is_ge()),
-    })
+    Val::Bool(op.holds(order))
 }
 
 #[cfg(test)]

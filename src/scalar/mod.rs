@@ -30,6 +30,7 @@ pub(crate) use parse::{DTypeSettings, ParsedValue, UntypedNumber, parse};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Functions of one operand. The result has the operand's dtype unless stated otherwise. On integer operands the
@@ -167,6 +168,30 @@ impl Compare {
         Compare::Gt,
         Compare::Ge,
     ];
+
+    /// Whether operands in this order compare so. Unordered ones (`None`) only do for `Ne`.
+    pub(crate) fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Compare::Eq => order.is_some_and(Ordering::is_eq),
+            Compare::Ne => order.is_none_or(Ordering::is_ne),
+            Compare::Lt => order.is_some_and(Ordering::is_lt),
+            Compare::Le => order.is_some_and(Ordering::is_le),
+            Compare::Gt => order.is_some_and(Ordering::is_gt),
+            Compare::Ge => order.is_some_and(Ordering::is_ge),
+        }
+    }
+
+    /// The sign in Python.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Compare::Eq => "==",
+            Compare::Ne => "!=",
+            Compare::Lt => "<",
+            Compare::Le => "<=",
+            Compare::Gt => ">",
+            Compare::Ge => ">=",
+        }
+    }
 }
 
 /// A value within a [`ScalarExpr`].

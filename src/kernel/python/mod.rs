@@ -10,7 +10,7 @@ mod tests;
 
 use super::*;
 
-use scalar::{comparison_sign, print_binary, print_cast, print_scalar, print_unary};
+use scalar::{print_binary, print_cast, print_scalar, print_unary};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -307,7 +307,7 @@ impl FunctionWriter<'_> {
             }
             Inst::Op(ScalarOp::Unary(op, x)) => print_unary(*op, x.0, self.k.dtype(*x)),
             Inst::Op(ScalarOp::Binary(op, x, y)) => print_binary(*op, x.0, y.0, self.k.dtype(*x)),
-            Inst::Op(ScalarOp::Compare(op, x, y)) => format!("v{} {} v{}", x.0, comparison_sign(*op), y.0),
+            Inst::Op(ScalarOp::Compare(op, x, y)) => format!("v{} {} v{}", x.0, op.sign(), y.0),
             Inst::Op(ScalarOp::Fma(x, y, z)) => format!("v{} * v{} + v{}", x.0, y.0, z.0),
             Inst::Op(ScalarOp::Select(c, x, y)) => format!("np.where(v{}, v{}, v{})[()]", c.0, x.0, y.0),
             Inst::Op(ScalarOp::Cast(to, x)) => print_cast(self.k.dtype(*x), *to, x.0),

@@ -2,7 +2,7 @@
 
 use super::numpy_dtype;
 use crate::kernel::*;
-use crate::scalar::{Compare, Unary, lower_case};
+use crate::scalar::{Unary, lower_case};
 
 /// A scalar as a Python literal.
 pub(super) fn print_scalar(s: Scalar) -> String {
@@ -20,17 +20,6 @@ pub(super) fn print_scalar(s: Scalar) -> String {
         Scalar::Bool(b) => format!("np.bool_({})", if b { "True" } else { "False" }),
         Scalar::Half(DType::F16, x) => format!("np.float16({})", float(x as f64)),
         Scalar::Half(_, x) => format!("to_bf16(np.float32({}))", float(x as f64)),
-    }
-}
-
-pub(super) fn comparison_sign(op: Compare) -> &'static str {
-    match op {
-        Compare::Eq => "==",
-        Compare::Ne => "!=",
-        Compare::Lt => "<",
-        Compare::Le => "<=",
-        Compare::Gt => ">",
-        Compare::Ge => ">=",
     }
 }
 

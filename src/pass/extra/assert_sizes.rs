@@ -93,14 +93,15 @@ impl AssertionWriter<'_> {
             return None;
         }
         let (a, b) = (self.size_value(left)?, self.size_value(right)?);
-        let (target, sign) = match compare {
-            Compare::Eq => ("operator.eq", "=="),
-            Compare::Ne => ("operator.ne", "!="),
-            Compare::Lt => ("operator.lt", "<"),
-            Compare::Le => ("operator.le", "<="),
-            Compare::Gt => ("operator.gt", ">"),
-            Compare::Ge => ("operator.ge", ">="),
+        let target = match compare {
+            Compare::Eq => "operator.eq",
+            Compare::Ne => "operator.ne",
+            Compare::Lt => "operator.lt",
+            Compare::Le => "operator.le",
+            Compare::Gt => "operator.gt",
+            Compare::Ge => "operator.ge",
         };
+        let sign = compare.sign();
         let n = self.call(target, vec![a, b]);
         let name = self.graph[n].name();
         let text = format!("Runtime assertion failed for expression {left} {sign} {right} on node '{name}'");

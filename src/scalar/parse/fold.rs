@@ -57,12 +57,5 @@ pub(super) fn fold_compare(op: Compare, a: UntypedNumber, b: UntypedNumber) -> b
         (UntypedNumber::Int(a), UntypedNumber::Int(b)) => Some(a.cmp(&b)),
         _ => a.to_f64().partial_cmp(&b.to_f64()),
     };
-    match op {
-        Compare::Eq => order.is_some_and(|o| o.is_eq()),
-        Compare::Ne => order.is_none_or(|o| o.is_ne()),
-        Compare::Lt => order.is_some_and(|o| o.is_lt()),
-        Compare::Le => order.is_some_and(|o| o.is_le()),
-        Compare::Gt => order.is_some_and(|o| o.is_gt()),
-        Compare::Ge => order.is_some_and(|o| o.is_ge()),
-    }
+    op.holds(order)
 }
