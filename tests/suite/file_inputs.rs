@@ -215,7 +215,10 @@ fn piped(dir: &Dir, args: &[&str], text: &str) -> Ran {
         .stderr(Stdio::piped())
         .spawn();
     let mut child = child.unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    // A program that refuses its arguments ends without reading.
+    if let Err(e) = child.stdin.take().unwrap().write_all(text.as_bytes()) {
+        assert_eq!(e.kind(), std::io::ErrorKind::BrokenPipe);
+    }
     wait_for(child, &args.join(" ")).into()
 }
 
