@@ -18,7 +18,6 @@
 
 pub(crate) mod contract;
 mod emit;
-#[allow(unreachable_pub)]
 pub(crate) mod fuse;
 mod integers;
 pub(crate) mod ir;

@@ -15,8 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The cost of starting a kernel in nanoseconds.
-#[allow(unreachable_pub)]
-pub const LAUNCH: f64 = 100.0;
+pub(crate) const LAUNCH: f64 = 100.0;
 /// The number of bytes that a thread moves to or from the L3 cache per nanosecond.
 const BYTES: f64 = 16.0;
 

@@ -22,7 +22,7 @@ pub type Dims = BTreeMap<String, i64>;
 pub(crate) const COMMAND_LINE: &str = "the command line";
 
 /// The origin, in messages, of the arguments of a program's call.
-pub const CALL: &str = "the call";
+pub(crate) const CALL: &str = "the call";
 
 /// A value provided for an input.
 #[derive(Clone, Debug)]

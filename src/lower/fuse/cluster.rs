@@ -5,7 +5,7 @@ use crate::op::IndexMap;
 
 /// For which points of the space a member has an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// For every point.
     Full,
     /// For every point of the kept dims.
@@ -13,11 +13,11 @@ pub enum Level {
 }
 
 /// For each dim of a value, the corresponding dim of the space; `None` for dims of size one.
-pub type Along = Vec<Option<usize>>;
+pub(crate) type Along = Vec<Option<usize>>;
 
 /// A value within a cluster.
 #[derive(Clone, Debug)]
-pub struct ClusterMember {
+pub(crate) struct ClusterMember {
     /// The value.
     pub value: ValueId,
     /// Its level.
@@ -28,7 +28,7 @@ pub struct ClusterMember {
 
 /// Values that one loop nest computes.
 #[derive(Clone, Debug, Default)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The iteration space.
     pub space: Vec<usize>,
     /// Which of its dims are reduced.
@@ -39,7 +39,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// The member that is `v`.
-    pub fn member(&self, v: ValueId) -> Option<&ClusterMember> {
+    pub(crate) fn member(&self, v: ValueId) -> Option<&ClusterMember> {
         self.members
             .binary_search_by_key(&v, |m| m.value)
             .ok()
@@ -107,7 +107,7 @@ pub(in crate::lower) fn collect_users(tir: &Tir) -> Vec<Users> {
 
 /// Follows a chain of views that only rename dims. Returns the base value and the dims of the space that its dims
 /// correspond to; `along` are those of `v`.
-pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
+pub(crate) fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Along)> {
     let def = tir.value(v);
     let Def::View { arg, map } = &def.def else {
         return Some((v, along.clone()));
@@ -145,7 +145,7 @@ pub fn trace_views(tir: &Tir, v: ValueId, along: &Along) -> Option<(ValueId, Alo
 }
 
 /// The dims of the space for an operand of shape `shape` that broadcasts to a value with dims `along`.
-pub fn broadcast_along(shape: &[usize], along: &Along) -> Along {
+pub(crate) fn broadcast_along(shape: &[usize], along: &Along) -> Along {
     let skip = along.len() - shape.len();
     shape
         .iter()

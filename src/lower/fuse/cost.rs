@@ -8,7 +8,7 @@
 use super::cluster::{Cluster, Level};
 use crate::kernel::estimate;
 use crate::lower::ir::{Def, Tir, ValueId};
-pub use crate::program::report::{Cost, LAUNCH};
+pub(crate) use crate::program::report::{Cost, LAUNCH};
 use crate::scalar::{ScalarExpr, ScalarNode, ScalarOp};
 use std::collections::BTreeSet;
 

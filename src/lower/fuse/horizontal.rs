@@ -25,7 +25,7 @@ const BUFFERS: usize = 10;
 
 /// Why independent kernels are merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MergeReason {
+pub(crate) enum MergeReason {
     /// Both take less time than another launch: the nanoseconds of each.
     Small(f64, f64),
     /// Both read the same data: the number of bytes.
@@ -49,7 +49,7 @@ impl fmt::Display for MergeReason {
 
 /// Why two consecutive kernels are not merged.
 #[derive(Clone, Debug, PartialEq)]
-pub enum MergeRefusal {
+pub(crate) enum MergeRefusal {
     /// One depends on the other, directly or not.
     Dependent,
     /// Their loops have different sizes, given here.

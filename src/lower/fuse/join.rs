@@ -11,7 +11,7 @@ pub(super) const MAX_MEMBERS: usize = 64;
 
 /// Why the kernel of an operand does not compute a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Another step computes something between them.
     Between,
     /// The kernel has the maximal number of values.

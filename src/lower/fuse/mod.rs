@@ -12,12 +12,12 @@
 //! prints for each that fails. Finally, independent clusters over one space that are small, or read the same data, are
 //! merged (`horizontal.rs`).
 
-pub mod cluster;
-pub mod cost;
-pub mod explain;
+pub(crate) mod cluster;
+pub(crate) mod cost;
+pub(crate) mod explain;
 pub(super) mod flatten;
 mod horizontal;
-pub mod join;
+pub(crate) mod join;
 pub(super) mod tail;
 mod units;
 
@@ -31,12 +31,12 @@ use rustc_hash::FxHashMap;
 
 /// The id of a unit: a future kernel, a contraction, a special kernel or a library call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct UnitId(u32);
+pub(crate) struct UnitId(u32);
 entity_impl!(UnitId, "unit");
 
 /// What runs as one step.
 #[derive(Clone, Debug)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// A loop kernel.
     Cluster(Cluster),
     /// A contraction or special kernel.
@@ -47,7 +47,7 @@ pub enum Unit {
 
 /// The result of fusion.
 #[derive(Debug, Default)]
-pub struct Fusion {
+pub(crate) struct Fusion {
     /// The units, operands before users.
     pub order: Vec<UnitId>,
     /// The definition of each unit.
@@ -84,7 +84,7 @@ pub(in crate::lower) struct Fuser<'a> {
 }
 
 /// Decides which values are computed together.
-pub fn fuse(tir: &Tir) -> Fusion {
+pub(crate) fn fuse(tir: &Tir) -> Fusion {
     let users = collect_users(tir);
     let n = tir.values.len();
     let mut f = Fuser::new(tir);

@@ -123,7 +123,7 @@ fn run_layers<T: CellReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// Rounds the output of a layer to the dtype of the operands, as torch does.
-fn round_to<T: Real>(dtype: DType, x: &mut Vec<T>) {
+fn round_to<T: CellReal>(dtype: DType, x: &mut Vec<T>) {
     if dtype != T::DTYPE {
         let rounded = Tensor::from_slice(&[x.len()], x).to(dtype).to(T::DTYPE);
         *x = rounded.as_slice::<T>().to_vec();
