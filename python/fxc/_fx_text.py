@@ -124,9 +124,9 @@ def memory_order(value: Any) -> list[int] | None:
     own = list(range(len(shape)))
     if is_dense(own):
         return None
-    order = sorted(own, key=lambda d: (-(strides[d] or 0), d))
+    by_stride = sorted(own, key=lambda d: (-(strides[d] or 0), d))
     # Dimensions of one element may have any stride. Beside the dimensions of their stride, they get this stride.
-    for order in (order, [d for d in order if shape[d] == 1] + [d for d in order if shape[d] != 1]):
+    for order in (by_stride, [d for d in by_stride if shape[d] == 1] + [d for d in by_stride if shape[d] != 1]):
         if is_dense(order):
             return order
     raise Inexpressible("a tensor with gaps in memory")
