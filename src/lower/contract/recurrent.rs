@@ -3,7 +3,6 @@
 use crate::lower::LowerError;
 
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
-use crate::lower::special::convert_value;
 use crate::math::contract::{Recurrent, RecurrentCell};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{BufferOperand, Contract};
@@ -63,7 +62,7 @@ fn widen(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
             let (shape, wide) = (value.shape.clone(), t.to(DType::F32));
             tir.push(DType::F32, &shape, Def::Constant(wide))
         }
-        _ => convert_value(tir, v, DType::F32),
+        _ => tir.convert(v, DType::F32),
     }
 }
 
@@ -140,18 +139,18 @@ impl RecurrentNetwork {
                 concat_values(tir, &outs, 2)?
             };
             if layer + 1 < self.layers {
-                x = convert_value(tir, x, self.dtype)?;
+                x = tir.convert(x, self.dtype)?;
                 x = widen(tir, x)?;
             }
         }
-        x = convert_value(tir, x, self.dtype)?;
+        x = tir.convert(x, self.dtype)?;
         if self.batch_first {
             x = swap_leading_dims(tir, x)?;
         }
         let mut results = vec![Val::Leaf(tir.traced(x))];
         for l in &last {
             let v = if l.len() == 1 { l[0] } else { concat_values(tir, l, 0)? };
-            let v = convert_value(tir, v, self.dtype)?;
+            let v = tir.convert(v, self.dtype)?;
             results.push(Val::Leaf(tir.traced(v)));
         }
         Ok(Val::Tuple(results))

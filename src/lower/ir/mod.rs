@@ -357,6 +357,20 @@ impl Tir {
         expr.roots.push(root);
         self.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
     }
+
+    /// `v` converted to `dtype`, as a separate value (fused into its producer where possible).
+    pub(in crate::lower) fn convert(&mut self, v: ValueId, dtype: DType) -> OpResult<ValueId> {
+        let from = self.value(v).dtype;
+        if from == dtype {
+            return Ok(v);
+        }
+        let shape = self.value(v).shape.clone();
+        let mut expr = ScalarExpr::new();
+        let x = expr.arg(0, from);
+        let root = expr.cast(dtype, x);
+        expr.roots.push(root);
+        self.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
+    }
 }
 
 /// The affine index that equals dim `d` of the result.

@@ -6,7 +6,6 @@ mod scan;
 use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, OpId, OpResult};
-use crate::scalar::ScalarExpr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
 
@@ -46,20 +45,6 @@ pub(in crate::lower) fn recognise_special(
         }
         _ => Ok(None),
     }
-}
-
-/// `v` converted to `dtype`, as a separate value (fused into its producer where possible).
-pub(in crate::lower) fn convert_value(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
-    let from = tir.value(v).dtype;
-    if from == dtype {
-        return Ok(v);
-    }
-    let mut expr = ScalarExpr::new();
-    let x = expr.arg(0, from);
-    let root = expr.cast(dtype, x);
-    expr.roots.push(root);
-    let shape = tir.value(v).shape.clone();
-    tir.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
 }
 
 fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
@@ -337,8 +322,8 @@ fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, op: S
     }
     let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
     // Half precision is computed in f32, and each result is rounded.
-    let x = convert_value(tir, x, dtype)?;
-    let x = convert_value(tir, x, dtype.compute_dtype())?;
+    let x = tir.convert(x, dtype)?;
+    let x = tir.convert(x, dtype.compute_dtype())?;
     let y = tir.push(
         dtype.compute_dtype(),
         &shape,
@@ -347,5 +332,5 @@ fn push_scan(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, op: S
             special: Special::Scan { dim, op },
         },
     )?;
-    convert_value(tir, y, dtype).map(Some)
+    tir.convert(y, dtype).map(Some)
 }

@@ -104,10 +104,7 @@ fn run_layers<T: CellReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         layer = network.run_layer(l, &sizes, &layer)?;
         features = network.width * network.directions;
         if l + 1 < network.layers {
-            round_to(x.dtype(), &mut layer);
-            if has_dropout(c)? {
-                drop_some(c.f64("dropout")?, x.dtype(), &mut layer);
-            }
+            pass_on(c, x.dtype(), &mut layer)?;
         }
     }
     let mut shape = vec![time, batch, features];
@@ -122,12 +119,16 @@ fn run_layers<T: CellReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(results))
 }
 
-/// Rounds the output of a layer to the dtype of the operands, as torch does.
-fn round_to<T: CellReal>(dtype: DType, x: &mut Vec<T>) {
+/// Makes the output of a layer the input of the next: rounded to the dtype of the operands, as in torch, and with dropout.
+fn pass_on<T: CellReal>(c: &Call<Tensor>, dtype: DType, x: &mut Vec<T>) -> OpResult<()> {
     if dtype != T::DTYPE {
         let rounded = Tensor::from_slice(&[x.len()], x).to(dtype).to(T::DTYPE);
         *x = rounded.as_slice::<T>().to_vec();
     }
+    if has_dropout(c)? {
+        drop_some(c.f64("dropout")?, dtype, x);
+    }
+    Ok(())
 }
 
 /// Dropout between two layers. The numbers are drawn in row-major order, as in torch.
