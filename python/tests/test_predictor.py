@@ -138,7 +138,7 @@ def test_batches_that_do_not_fit_are_refused(tmp_path: pathlib.Path) -> None:
         predict({"x": X, "weigth": X})
     with pytest.raises(fxc.InputError, match="different numbers of rows"):
         predict({"x": X, "weight": X[:2]})
-    with pytest.raises(fxc.InputError, match="must be f32.*has f64"):
+    with pytest.raises(fxc.InputError, match="must be f32.*provides f64"):
         predict({"x": X, "weight": X.astype(np.float64)})
     with pytest.raises(fxc.InputError, match="a single value"):
         predict({"x": X, "weight": np.float32(1)})

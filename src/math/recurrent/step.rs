@@ -10,67 +10,112 @@ unsafe fn step_body<S: Simd>(j: &StepJob) {
     // SAFETY: the caller provides operands valid for the job.
     unsafe {
         match j.desc.cell {
-            _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED>(j),
-            RecurrentCell::Lstm => run_blocks::<S, 4, 2, 8>(j),
-            RecurrentCell::Gru => run_blocks::<S, 3, 2, 6>(j),
-            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, 1, 4, 4>(j),
+            _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED, PROJECTED, PROJECTED>(j),
+            RecurrentCell::Lstm => run_blocks::<S, 4, 2, 8, 1, 4>(j),
+            RecurrentCell::Gru => run_blocks::<S, 3, 2, 6, 1, 3>(j),
+            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, 1, 4, 4, 4, 4>(j),
         }
     }
 }
 
+/// The most vectors of sums.
+const SUMS: usize = 24;
+
+/// The number of rows of the batch that are multiplied together, of `left`. More rows share the loads of the weight, if there are registers
+/// for their sums.
+fn rows_at_once<S: Simd>(left: usize) -> usize {
+    match left {
+        6.. if S::LANES == 16 => 6,
+        4.. if S::LANES == 16 => 4,
+        2..4 if S::LANES == 16 => left,
+        _ => 1,
+    }
+}
+
+/// Computes blocks of `U` vectors of units with `G` gates, `V` vectors in all. Three rows and more read `W` vectors of units at a time, whose
+/// gates are `A` vectors.
 #[inline(always)]
-unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize>(j: &StepJob) {
+unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize, const W: usize, const A: usize>(
+    j: &StepJob,
+) {
     let (b0, b1) = (j.blocks[0], j.blocks[1]);
     for i in b0..b1 {
         let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
         let mut row = 0;
-        // SAFETY: the caller provides operands valid for the job.
-        unsafe {
-            if S::LANES == 16 {
-                while row + 2 <= j.desc.batch {
-                    multiply_rows::<S, 2, G, U, V>(j, block, row);
-                    row += 2;
+        while row < j.desc.batch {
+            let rows = rows_at_once::<S>(j.desc.batch - row);
+            let units = if rows > 2 { W } else { U };
+            for first in (0..U).step_by(units) {
+                // SAFETY: the caller provides operands valid for the job.
+                unsafe {
+                    let sums = match rows {
+                        6 => multiply_rows::<S, 6, G, U, W, A>(j, block, row, first),
+                        4 => multiply_rows::<S, 4, G, U, W, A>(j, block, row, first),
+                        3 => multiply_rows::<S, 3, G, U, W, A>(j, block, row, first),
+                        2 => multiply_rows::<S, 2, G, U, U, V>(j, block, row, first),
+                        _ => multiply_rows::<S, 1, G, U, U, V>(j, block, row, first),
+                    };
+                    finish_rows::<S, G>(j, &sums, [row, rows], [block * U + first, units]);
                 }
             }
-            while row < j.desc.batch {
-                multiply_rows::<S, 1, G, U, V>(j, block, row);
-                row += 1;
-            }
+            row += rows;
         }
     }
 }
 
-/// Multiplies `R` rows of the batch by one block of units and applies the cell.
+/// Multiplies `R` rows of the batch by `W` vectors of a block's units, from vector `first` on. With their gates these are `A` vectors.
+/// Returns the sums row by row, gate by gate.
 #[inline(always)]
-unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
+unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const W: usize, const A: usize>(
     j: &StepJob,
     block: usize,
     row: usize,
-) {
+    first: usize,
+) -> [S::V; SUMS] {
     let columns = j.columns;
     // SAFETY: the caller provides operands valid for the job.
     unsafe {
-        let mut acc = [[S::splat(0.0); V]; R];
-        let mut w = j.weight.add(block * columns * V * S::LANES);
+        let mut acc = [[S::splat(0.0); A]; R];
+        let mut w = j.weight.add((block * columns * G * U + first) * S::LANES);
         let x = j.before.add(row * columns);
         for k in 0..columns {
-            for r in 0..R {
-                let s = S::splat(*x.add(r * columns + k));
-                for v in 0..V {
-                    acc[r][v] = S::fma(s, S::load(w.add(v * S::LANES)), acc[r][v]);
+            for v in 0..A {
+                let w = S::load(w.add((v / W * U + v % W) * S::LANES));
+                for r in 0..R {
+                    acc[r][v] = S::fma(S::splat(*x.add(r * columns + k)), w, acc[r][v]);
                 }
             }
-            w = w.add(V * S::LANES);
+            w = w.add(G * U * S::LANES);
         }
+        let mut sums = [S::splat(0.0); SUMS];
         for r in 0..R {
-            for u in 0..U {
-                let unit = (block * U + u) * S::LANES;
-                if unit < j.units {
-                    let mut sums = [S::splat(0.0); G];
+            for v in 0..A {
+                sums[r * A + v] = acc[r][v];
+            }
+        }
+        sums
+    }
+}
+
+/// Applies the cell to rows `row..row + rows` and vectors `first..first + units` of units, whose products with the state are `sums`.
+#[inline(always)]
+unsafe fn finish_rows<S: Simd, const G: usize>(
+    j: &StepJob,
+    sums: &[S::V; SUMS],
+    [row, rows]: [usize; 2],
+    [first, units]: [usize; 2],
+) {
+    for r in 0..rows {
+        for u in 0..units {
+            let unit = (first + u) * S::LANES;
+            if unit < j.units {
+                // SAFETY: the caller provides operands valid for the job.
+                unsafe {
+                    let mut gates = [S::splat(0.0); G];
                     for g in 0..G {
-                        sums[g] = acc[r][g * U + u];
+                        gates[g] = sums[(r * G + g) * units + u];
                     }
-                    finish_cell::<S, G>(j, row + r, unit, &sums);
+                    finish_cell::<S, G>(j, row + r, unit, &gates);
                 }
             }
         }

@@ -103,7 +103,7 @@ fn layers_are_what_their_definition_says() {
     .map(|c| (c, None));
     let projected = [1, 17, 130].map(|p| (RecurrentCell::Lstm, Some(p)));
     for (cell, projected) in cells.into_iter().chain(projected) {
-        for (time, batch, hidden) in [(1, 1, 1), (5, 1, 33), (3, 3, 70), (2, 5, 128)] {
+        for (time, batch, hidden) in [(1, 1, 1), (5, 1, 33), (3, 3, 70), (2, 5, 128), (2, 12, 40), (1, 14, 20)] {
             for reverse in [false, true] {
                 let d = Recurrent {
                     cell,
