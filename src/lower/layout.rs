@@ -14,15 +14,13 @@ mod forms;
 
 use super::contract::byte_input;
 use super::ir::{Def, Special, Tir, ValueId};
+use crate::math::NARROWEST_ROW;
 use crate::op::{Contraction, Convolution, IndexMap, OpResult};
 use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
 
 /// The most channels of a depthwise convolution with lanes along rows. More channels fill vectors of their own.
 const FEW_CHANNELS: usize = 8;
-
-/// The least width of its output.
-const WIDE: usize = 24;
 
 /// Whether `v` is a convolution that has kernels for either order.
 fn is_island_conv(tir: &Tir, v: ValueId) -> bool {
@@ -42,8 +40,9 @@ fn is_island_conv(tir: &Tir, v: ValueId) -> bool {
 /// an image.
 fn runs_along_rows(conv: &Convolution, dtype: DType, shape: &[usize], weight: &[usize]) -> bool {
     let is_filter = conv.groups > 1 && weight[1] == 1 && !conv.transposed && shape[1] <= FEW_CHANNELS;
-    let is_wide =
-        shape.len() <= 4 && shape.last().is_some_and(|&w| w >= WIDE) && conv.stride.last().is_some_and(|&s| s <= 2);
+    let is_wide = shape.len() <= 4
+        && shape.last().is_some_and(|&w| w >= NARROWEST_ROW)
+        && conv.stride.last().is_some_and(|&s| s <= 2);
     dtype == DType::F32 && is_filter && is_wide
 }
 

@@ -28,6 +28,7 @@ mod tile;
 pub(crate) mod transpose;
 
 pub(crate) use crate::target::Isa;
+pub(crate) use conv::NARROWEST_ROW;
 
 use crate::target::Target;
 use contract::*;

@@ -66,7 +66,7 @@ fn transposed_maps_agree_with_the_interpreter() {
     }
 }
 
-/// Adaptive pools whose windows all have the same size are kernels, from which nobody reads indices.
+/// Adaptive maxima over windows of one size are kernels if their indices are unused.
 #[test]
 fn adaptive_pools_of_equal_windows_are_kernels() {
     let dir = Dir::new("adaptive-pools");

@@ -11,7 +11,7 @@ use crate::types::{DType, TensorType, Val};
 /// Recognises `lstm`, `gru`, `rnn_tanh` and `rnn_relu` without dropout, and lowers them to steps. Returns `None` for
 /// other calls, which stay library calls.
 ///
-/// Half types are computed in f32. As in torch, the output of each layer is rounded; the states of the steps are not.
+/// Half types are computed in f32. The output of each layer is rounded, as in torch. The states between steps keep f32.
 pub(in crate::lower) fn recognise_recurrent(
     tir: &mut Tir,
     types: &Call<TensorType>,

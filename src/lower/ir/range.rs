@@ -80,16 +80,18 @@ impl Tir {
         self.is_converted_from_bf16(v) || self.integer_range(v).is_some_and(|r| r.is_exact_in_bf16())
     }
 
-    fn is_converted_from_bf16(&self, v: ValueId) -> bool {
+    /// Views are followed in a loop: a chain of them may be long.
+    fn is_converted_from_bf16(&self, mut v: ValueId) -> bool {
+        while let Def::View { arg, .. } = &self.value(v).def {
+            v = *arg;
+        }
         match &self.value(v).def {
             Def::Pointwise { expr, .. } => match expr.roots[..] {
-                [root] => match expr.node(root) {
-                    ScalarNode::Op(ScalarOp::Cast(_, x)) => expr.dtype(x) == DType::BF16,
-                    _ => false,
-                },
+                [root] => {
+                    matches!(expr.node(root), ScalarNode::Op(ScalarOp::Cast(_, x)) if expr.dtype(x) == DType::BF16)
+                }
                 _ => false,
             },
-            Def::View { arg, .. } => self.is_converted_from_bf16(*arg),
             // The last 16 bits of such an f32 are zeros.
             Def::Constant(t) if t.dtype() == DType::F32 && t.quantized().is_none() => {
                 t.as_slice::<f32>().iter().all(|x| x.to_bits() & 0xffff == 0)

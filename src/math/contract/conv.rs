@@ -52,7 +52,7 @@ pub struct Conv {
     /// The activation, which is applied last.
     pub activation: Activation,
     /// Whether bf16 represents all elements of the factors exactly. Products of pairs are then exact, and sums are
-    /// rounded as those of f32.
+    /// rounded as those of f32. The units that multiply pairs take denormal numbers for zeros.
     pub exact_in_bf16: bool,
     /// For products of bytes: the dtype of the input. The weight is i8 and constant, [`dtype`](Self::dtype) is that of the
     /// result, i32, and there is neither a bias nor an activation.

@@ -64,7 +64,7 @@ pub struct MatMul {
     /// number of consecutive product indices that share a scale. Plans then keep the integers and not B.
     pub quantized: Option<usize>,
     /// Whether bf16 represents all elements of the factors exactly. Products of pairs are then exact, and sums are
-    /// rounded as those of f32.
+    /// rounded as those of f32. The units that multiply pairs take denormal numbers for zeros.
     pub exact_in_bf16: bool,
     /// For products of bytes: the dtype of A. B is i8, [`dtype`](Self::dtype) is that of the result, i32, and there is neither an
     /// addend nor an activation.

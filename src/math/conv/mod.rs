@@ -48,6 +48,7 @@ use crate::types::DType;
 use std::sync::Arc;
 
 pub(super) use expand::plan as plan_expansion;
+pub(crate) use plane::NARROWEST_ROW;
 
 /// Plans a convolution for the instruction sets of `pairs`, which the machine must support. With `exact`, every result is a
 /// sum of products.

@@ -9,7 +9,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// The minimum output width for which rows fill vectors well enough.
-const NARROWEST: usize = 24;
+pub(crate) const NARROWEST_ROW: usize = 24;
 /// The number of elements that kernels may read beyond the padded plane.
 const SLACK: usize = 64;
 /// The approximate number of multiply-adds in a chunk.
@@ -33,7 +33,7 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
         && conv.stride[2] <= 2
         && fits(1)
         && fits(2)
-        && conv.output_size().is_some_and(|o| o[2] >= NARROWEST)
+        && conv.output_size().is_some_and(|o| o[2] >= NARROWEST_ROW)
 }
 
 impl Plane {
