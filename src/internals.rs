@@ -117,7 +117,7 @@ pub mod target {
 }
 
 pub mod tensor {
-    pub use crate::tensor::{AlignedBytes, Scalar, SplitMix, Tensor};
+    pub use crate::tensor::{AlignedBytes, Prefault, Scalar, SplitMix, Tensor};
 
     pub mod files {
         pub use crate::tensor::files::{read, write};

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _report
-from ._fxc import Part, Weights
+from ._fxc import PackingMemory, Part, Weights
 
 #: The maximum number of sets of weights that a part is compiled for.
 _KEPT = 8
@@ -34,12 +34,33 @@ def refresh() -> None:
     _generation += 1
 
 
+class Reserve:
+    """Memory for the packed weights of a graph. The system clears its pages while AOTAutograd traces the graph."""
+
+    def __init__(self, weights: list[Any]) -> None:
+        self._memory = PackingMemory([t.numel() * t.element_size() for t in weights])
+        self._users = 0
+
+    def add_user(self) -> None:
+        """Keeps what is left until a further call of `release`."""
+        self._users += 1
+
+    def release(self) -> None:
+        """Returns what is left after the last user."""
+        self._users -= 1
+        if self._users < 0:
+            self._memory.release()
+
+
 class WeightedPart:
     """A part of a graph with some inputs that seldom change."""
 
-    def __init__(self, make: Callable[[dict[int, Any]], Part], positions: list[int]) -> None:
+    def __init__(self, make: Callable[[dict[int, Any]], Part], positions: list[int], reserve: Reserve | None) -> None:
         self._make = make
         self._positions = positions
+        self._reserve = reserve
+        if reserve is not None:
+            reserve.add_user()
         self._packed: list[tuple[Weights, Part]] = []
         self._watched: list[list[Any]] = []  # [Weights, calls]
         self._general: Part | None = None
@@ -76,7 +97,12 @@ class WeightedPart:
     def _pack(self, args: list[Any]) -> Part:
         _report.count(packed=1)
         weights = Weights(args, self._positions)
-        part = self._make({p: args[p] for p in self._positions})
+        try:
+            part = self._make({p: args[p] for p in self._positions})
+        finally:
+            if self._reserve is not None:
+                self._reserve.release()
+                self._reserve = None
         self._packed = [(weights, part), *self._packed]
         return part
 

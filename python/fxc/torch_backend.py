@@ -23,7 +23,7 @@ from ._errors import LIMITS, CompileError, InputError
 from ._fx_text import Node, is_size
 from ._fxc import Part as CompiledPart
 from ._partition import Part, Plan
-from ._weights import WeightedPart, refresh
+from ._weights import Reserve, WeightedPart, refresh
 
 __all__ = ["backend", "refresh"]
 
@@ -76,14 +76,20 @@ def backend(
     settings = Settings.read(options)
     _refuse_foreign(gm, example_inputs)
     name = _frame(gm)
+    may_train = _may_train(example_inputs)
+    reserve = Reserve(_packed_weights(gm, example_inputs)) if settings.pack_weights and not may_train else None
     compiler = aot_autograd(
-        inference_compiler=functools.partial(compile_graph, settings, name, "inference"),
+        inference_compiler=functools.partial(compile_graph, settings, name, "inference", reserve=reserve),
         fw_compiler=functools.partial(compile_graph, settings, name, "forward"),
         bw_compiler=functools.partial(compile_graph, settings, name, "backward"),
-        decompositions=_decompositions() if _may_train(example_inputs) else {},
+        decompositions=_decompositions() if may_train else {},
         keep_inference_input_mutations=True,
     )
-    compiled: Callable[..., Any] = compiler(gm, list(example_inputs))
+    try:
+        compiled: Callable[..., Any] = compiler(gm, list(example_inputs))
+    finally:
+        if reserve is not None:
+            reserve.release()
     return compiled
 
 
@@ -127,6 +133,14 @@ def _may_train(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
 
 
+def _packed_weights(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The parameters that products and convolutions may read: all but vectors and the tables of embeddings."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    pairs = zip(placeholders, inputs, strict=False)
+    weights = [(n, t) for n, t in pairs if isinstance(t, torch.nn.Parameter) and t.dim() > 1]
+    return [t for n, t in weights if not all("embedding" in str(user.target) for user in n.users)]
+
+
 @functools.cache
 def _decompositions() -> dict[Any, Any]:
     """Decompositions of derivatives that fxc has no ops for. Ops that torch computes in one fast pass are not decomposed."""
@@ -137,7 +151,14 @@ def _decompositions() -> dict[Any, Any]:
     return {op: f for op, f in table.items() if "backward" in str(op) and not any(k in str(op) for k in kept)}
 
 
-def compile_graph(settings: Settings, name: str, kind: str, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
+def compile_graph(
+    settings: Settings,
+    name: str,
+    kind: str,
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    reserve: Reserve | None = None,
+) -> Runner:
     """Compiles a graph of ATen ops: its forward as AOTAutograd calls it, with one list."""
     begin = time.perf_counter()
     _partition.share_sizes(gm.graph)
@@ -145,7 +166,7 @@ def compile_graph(settings: Settings, name: str, kind: str, gm: torch.fx.GraphMo
     left = _partition.objections(gm.graph)
     plan = _partition.plan(gm.graph, left)
     statics = _static_inputs(gm) if kind == "inference" and settings.pack_weights else set()
-    run = Builder(settings, f"{name}, {kind}", gm, plan, statics).build()
+    run = Builder(settings, f"{name}, {kind}", gm, plan, statics, reserve).build()
     if plan.left:
         run = _Reporting(run, settings, name, kind, plan)
     written = _partition.written_inputs(gm.graph)
@@ -195,8 +216,17 @@ def _static_inputs(gm: torch.fx.GraphModule) -> set[Node]:
 class Builder:
     """Builds the runnable form of a plan."""
 
-    def __init__(self, settings: Settings, name: str, gm: torch.fx.GraphModule, plan: Plan, statics: set[Node]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        gm: torch.fx.GraphModule,
+        plan: Plan,
+        statics: set[Node],
+        reserve: Reserve | None = None,
+    ) -> None:
         self.settings, self.name, self.gm, self.plan, self.statics = settings, name, gm, plan, statics
+        self.reserve = reserve
         self.graph = torch.fx.Graph()
         self.made: dict[Node, Node] = {}
 
@@ -254,6 +284,7 @@ class _Guarded:
 
     def __init__(self, builder: Builder, part: Part, name: str, given: list[Node], results: list[Any] | None = None) -> None:
         self.settings, self.name, self.part, self.gm = builder.settings, name, part, builder.gm
+        self.reserve = builder.reserve
         self.given = given
         self.whole = results is not None
         self.results: list[Any] = results if results is not None else list(part.results)
@@ -295,7 +326,7 @@ class _Guarded:
 
     def _compile(self, weights: list[int]) -> None:
         if weights:
-            self.call = WeightedPart(self._make, weights)
+            self.call = WeightedPart(self._make, weights, self.reserve)
             return
         try:
             self.call = self._make({})

@@ -8,6 +8,7 @@ use crate::process::{detached, interruptible};
 use crate::results::{Maker, ResultMemory};
 use crate::settings::Settings;
 use crate::torch::{self, Torch};
+use fxc::internals::tensor::Prefault;
 use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Model, Tensor, View};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -59,9 +60,10 @@ impl Part {
             let attribute = model.module_mut().attributes.get_mut(&*name);
             let attribute =
                 attribute.ok_or_else(|| PyValueError::new_err(format!("the text does not define `{name}`")))?;
-            // The owner is a separate tensor, so that the memory stays valid if the module's tensor gets other
-            // memory.
-            let owner = Arc::new(tensor.call_method0("detach")?.unbind());
+            // The owner is the storage, so that the memory stays valid if the module's tensor gets another one. A detached
+            // tensor would do too, but AOTAutograd watches the operations of the first call, and leaves so many objects for
+            // each that Python's garbage collector visits all objects of the process.
+            let owner = Arc::new(tensor.call_method0("untyped_storage")?.unbind());
             // SAFETY: the tensor keeps its memory alive. A part is not called again after its weights were written,
             // see `Weights`.
             let weight = unsafe { view(&array, None).map_err(layout_error)?.to_kept_tensor(owner) };
@@ -156,6 +158,25 @@ fn view<'a>(array: &'a Array, order: Option<&[usize]>) -> Result<View<'a>, Layou
     let strides: Option<SmallVec<[isize; 6]>> = strides.as_ref().map(|s| order.iter().map(|&d| s[d]).collect());
     // SAFETY: as above.
     unsafe { View::from_raw_parts(array.dtype, &ordered, strides.as_deref(), array.data) }
+}
+
+/// Memory for the packed weights of a graph, which a thread makes available while Python works.
+#[pyclass(module = "fxc._fxc")]
+pub(crate) struct PackingMemory(Option<Prefault>);
+
+#[pymethods]
+impl PackingMemory {
+    /// `sizes` are the bytes of the weights.
+    #[new]
+    #[expect(clippy::needless_pass_by_value, reason = "converted from a list of Python's")]
+    fn new(sizes: Vec<usize>) -> PackingMemory {
+        PackingMemory(Some(Prefault::start(&sizes)))
+    }
+
+    /// Returns what has not been used.
+    fn release(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// The errors that `fxc check` finds in a text: the line, code and title of each.

@@ -39,7 +39,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _fxc {
     #[pymodule_export]
-    use crate::backend::{_check_text, Part, Weights};
+    use crate::backend::{_check_text, PackingMemory, Part, Weights};
     #[pymodule_export]
     use crate::bisect::{bisect, interpret};
     #[pymodule_export]

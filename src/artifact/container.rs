@@ -129,6 +129,10 @@ impl Container {
         let map = map_file(path).map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read `{name}`: {e}")))?;
         let sections = read_table(&map).map_err(|problem| match problem {
             Unsound::Damaged(problem) => damaged(&name, problem),
+            Unsound::Foreign => {
+                let title = format!("`{name}` is not a compiled model");
+                Diagnostic::new(Code::E0409, title).help(format!("compile it: `fxc compile {name} -o FILE.fxc`"))
+            }
             Unsound::Newer(version) => {
                 let title = format!("`{name}` has format {version}, but this fxc reads formats up to {FORMAT_VERSION}");
                 Diagnostic::new(Code::E0409, title).help("use a newer fxc, or recompile the model with this one")
@@ -199,15 +203,17 @@ impl Container {
 /// The reason why a file cannot be used.
 enum Unsound {
     Damaged(&'static str),
+    /// It is not a compiled model.
+    Foreign,
     Newer(u32),
 }
 
 fn read_table(map: &[u8]) -> Result<Vec<Section>, Unsound> {
     use Unsound::Damaged;
-    let header = map.get(..HEADER).ok_or(Damaged("its header is truncated"))?;
-    if !header.starts_with(COMPILED_MAGIC) {
-        return Err(Damaged("its header is not that of a compiled model"));
+    if !map.starts_with(COMPILED_MAGIC) {
+        return Err(Unsound::Foreign);
     }
+    let header = map.get(..HEADER).ok_or(Damaged("its header is truncated"))?;
     // Check the version first: in a newer format everything after it may differ.
     if u32_at(header, 8) > FORMAT_VERSION {
         return Err(Unsound::Newer(u32_at(header, 8)));

@@ -2,6 +2,7 @@
 
 mod kept;
 mod life;
+mod prefault;
 mod slab;
 
 use super::Tensor;
@@ -17,6 +18,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use life::{BytesId, Life};
+pub use prefault::Prefault;
 use slab::Slab;
 
 /// The alignment of every buffer: one cache line, one 512-bit vector. On unaligned data in the L1 cache, kernels with

@@ -8,6 +8,7 @@
 use super::super::guard::guards_buffers;
 #[cfg(target_os = "linux")]
 use super::super::guard::page_size;
+use super::prefault::take_ready;
 use super::{ALIGN, AlignedBytes, HUGE, Pages};
 use crate::budget;
 use memmap2::MmapMut;
@@ -15,10 +16,10 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The size of a slab. The system provides its pages when they are first written.
-const SIZE: usize = 64 << 20;
+pub(super) const SIZE: usize = 64 << 20;
 /// The sizes of the buffers that are placed in slabs. Smaller ones are the allocator's; larger ones fill huge pages of
 /// their own.
-const BUFFERS: std::ops::Range<usize> = 16 << 10..SIZE / 4;
+pub(super) const BUFFERS: std::ops::Range<usize> = 16 << 10..SIZE / 4;
 
 /// Pages that buffers share. They are unmapped when the last buffer is dropped.
 pub(super) struct Slab {
@@ -61,13 +62,18 @@ impl AlignedBytes {
 }
 
 impl Slab {
-    fn new() -> Option<Slab> {
+    pub(super) fn map() -> Option<Slab> {
         let pages = MmapMut::map_anon(SIZE + HUGE).ok()?;
         let first = pages.as_ptr().align_offset(HUGE);
         #[cfg(target_os = "linux")]
         // Systems without huge pages reject this request, which is fine.
         let _ = pages.advise_range(memmap2::Advice::HugePage, first, SIZE);
         Some(Slab { pages, first })
+    }
+
+    /// Writes a zero, so that the system provides the page at this offset.
+    pub(super) fn touch(&mut self, offset: usize) {
+        self.pages[self.first + offset] = 0;
     }
 
     /// `len` zeros that nothing else uses; `None` if buffers of this size have pages of their own, or if the system
@@ -80,7 +86,7 @@ impl Slab {
         let slab = match current.slab.upgrade().filter(|_| current.used + len <= SIZE) {
             Some(slab) => slab,
             None => {
-                let slab = Arc::new(Slab::new()?);
+                let slab = Arc::new(take_ready().or_else(Slab::map)?);
                 *current = Current {
                     slab: Arc::downgrade(&slab),
                     used: 0,
