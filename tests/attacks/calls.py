@@ -62,5 +62,5 @@ def threads():
 
 @attack("run m.fxir x=ones --dim N=3", "check m.fxir", "explain E0101")
 def little_memory():
-    """`ulimit -v 25000` and more: the program says that it has too little memory."""
+    """Little more address space than the program itself: it says that it has too little memory."""
     one_input()

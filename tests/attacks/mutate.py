@@ -19,11 +19,13 @@ import json
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import warnings
 import zipfile
+import zlib
 
 from common import ROOT
 from run import judge, run_process
@@ -303,7 +305,8 @@ def mutant(files, seed):
         if kind in ("pt2", "npz"):
             try:
                 data = archive(data, r)
-            except (zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, EOFError, UnicodeError, OSError):
+            except (zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, EOFError, UnicodeError, OSError,
+                    RecursionError, struct.error, zlib.error):
                 data = flip(data, r)
         elif kind in BINARY:
             data = r.choice([*SMALL, repeat])(data, r)

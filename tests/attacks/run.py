@@ -75,7 +75,9 @@ def run_attack(name, options):
         os.chdir(folder)
         writer()
         for command in commands:
-            spaces = [25_000 << 10, 40_000 << 10, 100_000 << 10] if name == "little_memory" else [options.space << 30]
+            # With less than the program's own size, the system ends it before it starts.
+            least = os.path.getsize(options.fxc)
+            spaces = [least, least + (8 << 20), 100_000 << 10] if name == "little_memory" else [options.space << 30]
             for space in spaces:
                 flags = [] if options.plain else ["--max-memory", f"{MEGABYTES}MB", "--max-time", "1.5"]
                 result = run_process(options.fxc, command.split() + flags, space, options.timeout)
