@@ -350,13 +350,14 @@ pub(crate) fn ndtri(p: f64) -> f64 {
     if p < 0.5 { x } else { -x }
 }
 
-/// The greatest common divisor of the magnitudes.
+/// The greatest common divisor of the magnitudes. The lowest integer is its own magnitude, which gives the signs that torch's
+/// loop gives: `gcd(2^63 - 1, -2^63)` is -1.
 pub(crate) fn gcd(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    let (mut a, mut b) = (a.wrapping_abs(), b.wrapping_abs());
     while a != 0 {
-        (a, b) = (b % a, a);
+        (a, b) = (b.wrapping_rem(a), a);
     }
-    b as i64
+    b
 }
 
 #[cfg(test)]

@@ -508,3 +508,16 @@ for mapping, size, rest in (("ASYMMETRIC", [1, 4], "torch.int8, -128, 127"), ("S
           f"    %e = call_function torchao.choose_qparams_affine.default(%x, \"{mapping}\", {size}, {rest})\n"
           "    %s = call_function operator.getitem(%e, 0)\n    %z = call_function operator.getitem(%e, 1)\n    output [%s, %z]",
           eval(f"torch.ops.torchao.choose_qparams_affine.default(blocks, mapping, size, {rest})"), x=blocks)
+# The ends of ranges: integers without a magnitude, orders beyond 32 bits, bins whose widths overflow.
+for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+    ends = torch.tensor([torch.iinfo(dtype).max, torch.iinfo(dtype).min, 6, 0, 4], dtype=dtype)
+    call("torch.gcd(%x, %y)", x=ends[:, None], y=ends)
+call("torch.gcd(%x, %y)", x=torch.tensor([128, 255, 0], dtype=torch.uint8), y=torch.tensor([6, 128, 200], dtype=torch.uint8))
+for dtype in (torch.float32, torch.float64):
+    points = torch.tensor([0.5, 1, 2.5, 30, -0.5, 0, -1, math.inf, math.nan], dtype=dtype)
+    for order in (2**63 - 1, 2**53, 2**32 + 1, 2**31, 20):
+        call(f"torch.polygamma({order}, %x)", x=points)
+    scale = 1e38 if dtype == torch.float32 else 6e307
+    elements = torch.tensor([-1, 0, 1, 2, 2.9, -2, 0, 0.5, -0.5], dtype=dtype) * scale
+    for least, most in ((-1, 2.9), (-2.5, 2.5), (0, 1), (-1, 1.5)):
+        call(f"torch.histc(%x, 4, {least * scale!r}, {most * scale!r})", x=elements)

@@ -102,6 +102,15 @@ def pow_int(x, y):
     return np.where(y < 0, unit, p).astype(np.asarray(x).dtype)[()]
 
 
+def gcd(x, y):
+    # The lowest integer is its own magnitude, which gives torch's signs.
+    x, y = np.broadcast_arrays(np.abs(x), np.abs(y))
+    while np.any(x != 0):
+        more = x != 0
+        x, y = np.where(more, np.fmod(y, np.where(more, x, 1)), 0), np.where(more, x, y)
+    return y[()]
+
+
 def shift_left(x, n):
     bits = np.asarray(x).dtype.itemsize * 8
     ok = (n >= 0) & (n < bits)

@@ -129,7 +129,7 @@ pub(super) fn print_binary(op: Binary, x: u32, y: u32, d: DType) -> String {
         Binary::Copysign => call("np.copysign"),
         Binary::Hypot => call("np.hypot"),
         Binary::Nextafter => call("np.nextafter"),
-        Binary::Gcd => call("np.gcd"),
+        Binary::Gcd => call("gcd"),
         Binary::Zeta => call("zeta"),
     }
 }

@@ -247,6 +247,9 @@ mod tests {
             (I64, Binary::Pow, 2, -1, 0),
             (I64, Binary::Pow, -1, -3, -1),
             (I64, Binary::Gcd, -12, 18, 6),
+            (I64, Binary::Gcd, i64::MAX, i64::MIN, -1),
+            (I64, Binary::Gcd, i64::MIN, 6, -2),
+            (I64, Binary::Gcd, i64::MIN, 0, i64::MIN),
         ] {
             assert_eq!(int(d, op, a, b), Ok(want), "{a} {op:?} {b}");
         }

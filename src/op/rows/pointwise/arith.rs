@@ -229,11 +229,15 @@ fn div_expr(c: &Call<TensorType>) -> OpResult<&'static str> {
 /// Greatest common divisors and least common multiples.
 fn divisor_rows() -> Vec<Op> {
     vec![
-        pointwise(
-            "gcd(Tensor self, Tensor other) -> Tensor",
-            D::IntOnly("gcd_cpu"),
-            "gcd(self, other)",
-        )
+        pointwise_by("gcd(Tensor self, Tensor other) -> Tensor", D::IntOnly("gcd_cpu"), |c| {
+            // Narrow integers are the high bits of wide ones: the lowest keeps its sign as its magnitude wraps around.
+            Ok(match call_dtypes(c)?.common {
+                DType::I8 => "compute(gcd(i64(self) << 56, i64(other) << 56) >> 56)",
+                DType::I16 => "compute(gcd(i64(self) << 48, i64(other) << 48) >> 48)",
+                DType::I32 => "compute(gcd(i64(self) << 32, i64(other) << 32) >> 32)",
+                _ => "gcd(self, other)",
+            })
+        })
         .doc("the greatest common divisor of the magnitudes")
         .spelled("aten.@ torch.@ Tensor.@")
         .inplace("aten.@_ torch.@_ Tensor.@_")

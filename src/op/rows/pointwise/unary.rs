@@ -206,7 +206,9 @@ fn gamma_functions() -> Vec<Op> {
                     "s = pi / sin(pi * self); low = self < 0.5; z = zeta(compute(2), where(low, 1 - self, self)); \
                      where(self == inf, 0, where(low, s * s - z, z))",
                 ),
-                _ => Ok("(-1) ** (n + 1) * exp(lgamma(n + 1)) * zeta(compute(n + 1), self)"),
+                // torch's kernel takes the lower 32 bits of the order.
+                _ => Ok("k = (n % 4294967296 + 2147483648) % 4294967296 - 2147483647; \
+                     (-1) ** k * exp(lgamma(k)) * zeta(compute(k), self)"),
             },
         )
         .doc("the derivative of digamma of order n")

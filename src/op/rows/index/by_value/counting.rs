@@ -169,6 +169,10 @@ where
     let (low, high) = histogram_range(v, bounds, wide)?;
     let (low, high, number) = (narrow(low), narrow(high), narrow(bins as f64));
     let width = high - low;
+    // torch compares with bounds that it makes from the width, and these are NaN.
+    if wide(width).is_infinite() {
+        return Ok(vec![0.0; bins]);
+    }
     // Bin `bins` is for what is outside. Several counts per bin, because equal neighbours would wait for each other.
     const COPIES: usize = 4;
     let mut counts = vec![[0u64; COPIES]; bins + 1];
@@ -176,7 +180,9 @@ where
     for v in v.chunks(places.len()) {
         with_wide_vectors(|| {
             for (p, &x) in places.iter_mut().zip(v) {
-                let nearest = wide((x - low) * number / width) as usize;
+                let nearest = wide((x - low) * number / width);
+                // The first bin is where torch counts an element whose product overflows.
+                let nearest = if nearest.is_finite() { nearest as usize } else { 0 };
                 *p = if (x >= low) & (x <= high) {
                     nearest.min(bins - 1)
                 } else {
