@@ -69,9 +69,18 @@ const STIRLING: [f64; 8] = [
     1.0 / 12.0,
 ];
 
-/// `lgamma(x)` for `x >= 0`: from 1..2.5 by recurrence, and Stirling's series from 9.
+/// [`LOG_GAMMA`] or, for f32, the shorter one.
 #[inline(always)]
-fn log_gamma_of_positive<const WIDE: bool>(x: f64) -> f64 {
+fn log_gamma_ratio<const WIDE: bool>(z: f64) -> f64 {
+    match WIDE {
+        true => horner(z, &LOG_GAMMA),
+        false => horner(z, &LOG_GAMMA_SHORT),
+    }
+}
+
+/// `lgamma(x)` for `x >= 0`: from 1..2.5 by recurrence and `ratio`, and Stirling's series from 9.
+#[inline(always)]
+fn log_gamma_of_positive(x: f64, ratio: impl Fn(f64) -> f64) -> f64 {
     let (mut y, mut product) = (pick(x < 1.0, x + 1.0, x), 1.0);
     for _ in 0..7 {
         let above = y > 2.5;
@@ -81,11 +90,7 @@ fn log_gamma_of_positive<const WIDE: bool>(x: f64) -> f64 {
     }
     let large = x >= 9.0;
     let l = log(pick(large, x, pick(x < 1.0, x, product)));
-    let ratio = match WIDE {
-        true => horner(y - 1.75, &LOG_GAMMA),
-        false => horner(y - 1.75, &LOG_GAMMA_SHORT),
-    };
-    let near = (y - 1.0) * (y - 2.0) * ratio;
+    let near = (y - 1.0) * (y - 2.0) * ratio(y - 1.75);
     let near = near + pick(x < 1.0, -l, l);
     let v = 1.0 / x;
     let series = v * horner(v * v, &STIRLING);
@@ -109,7 +114,9 @@ impl Function for Lgamma {
     #[inline(always)]
     fn eval<const WIDE: bool>(x: f64, _: f64) -> f64 {
         let a = x.abs();
-        let l = log_gamma_of_positive::<WIDE>(a);
+        // Below zero, two logarithms nearly cancel beside a root, so f32 needs the long polynomial, too.
+        let long = log_gamma_ratio::<true>;
+        let l = log_gamma_of_positive(a, |z| pick(x < 0.0, long(z), log_gamma_ratio::<WIDE>(z)));
         let (sin, _) = sine_of_pi(a);
         // The reflection formula; near 0, -log|x|, which is what `l` is.
         let below = log(PI / (a * sin)) - l;
@@ -124,7 +131,7 @@ impl Function for Lgamma {
     }
     #[inline(always)]
     fn eval_common<const WIDE: bool>(x: f64, _: f64) -> f64 {
-        log_gamma_of_positive::<WIDE>(x)
+        log_gamma_of_positive(x, log_gamma_ratio::<WIDE>)
     }
 }
 

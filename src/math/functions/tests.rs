@@ -215,3 +215,32 @@ fn all_levels_and_places_give_the_same_bits() {
         }
     }
 }
+
+/// A large exponent shows the error of the logarithm. Significands below 1 whose last bit is set once lost it.
+#[test]
+fn powers_with_large_exponents_are_exact() {
+    let exponents = [531.4252054757101, -531.4252054757101, 300.25, -600.5];
+    let bases = (0..2000u64).map(|i| f64::from_bits(3.2f64.to_bits() + ((i << 40) | (i % 4))));
+    let (xs, ys): (Vec<f64>, Vec<f64>) = bases.flat_map(|x| exponents.map(|y| (x, y))).unzip();
+    let op = LaneOp::Binary(Binary::Pow);
+    let (e, x, y) = worst(op, true, Target::native().isa(), &xs, &ys);
+    assert!(e <= 1.5, "{x:e} ** {y} is {e} ULP off");
+}
+
+/// Beside the roots below zero the polynomial for f32 had an error of up to 40 ULP.
+#[test]
+fn lgamma_of_f32_is_exact_beside_its_roots() {
+    let op = LaneOp::Unary(Unary::Lgamma);
+    for root in [-2.4570247f32, -2.7476826, -3.143581, -3.9552944, -4.0393615, -4.991544] {
+        let xs: Vec<f32> = (0..2001).map(|i| f32::from_bits(root.to_bits() - 1000 + i)).collect();
+        let got = apply(op, false, Target::native().isa(), &xs, &xs);
+        for (&x, got) in xs.iter().zip(got) {
+            let want = oracle(op, x as f64, 0.0);
+            let off = distance(got as f64, want, 24, -126);
+            assert!(
+                off <= 0.6 || (got as f64 - want).abs() < 1e-14,
+                "lgamma({x}) is {got:e} instead of {want:e}, {off} ULP"
+            );
+        }
+    }
+}
