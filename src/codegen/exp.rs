@@ -232,7 +232,7 @@ impl Emitter<'_> {
         self.fdiv(&two, &d)
     }
 
-    /// `erf(x)`: 1 ULP.
+    /// `erf(x)`: 1.3 ULP.
     pub(super) fn erf_f32(&mut self, x: &Lanes) -> Lanes {
         let t = self.fabs(F, x);
         // Beyond 5 the result is 1, and exponentials would be denormal, which takes much longer. NaN stays.

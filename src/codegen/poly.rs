@@ -1,4 +1,4 @@
-//! f32 functions as polynomials over groups of lanes, within 1 to 2 ULP of the true value. NaN, infinities, zeros and
+//! f32 functions as polynomials over groups of lanes, within 1 to 3 ULP of the true value. NaN, infinities, zeros and
 //! denormals give torch's values.
 //!
 //! Argument reductions are Cody and Waite's. The coefficients of exp, expm1 and tanh are minimax fits made

@@ -50,7 +50,7 @@ SCRIPTS = [
     ("viewers.py", "ZOO"),
 ]
 # What takes an hour, or a file of PyTorch's repository: run by name alone.
-LONG = [("opinfo.py", "--dtypes", "f32"), ("strictness.py",), ("more_models.py",)]
+LONG = [("accuracy.py",), ("opinfo.py", "--dtypes", "f32"), ("strictness.py",), ("more_models.py",)]
 
 
 def missing_folder(row, folders):

@@ -128,7 +128,7 @@ fn shares_are_near_and_exact_at_their_ends() {
 }
 
 #[test]
-fn polynomials_are_within_two_units() {
+fn polynomials_are_within_their_limits() {
     for (op, limit) in LIMITS {
         let (e, x) = worst(*op, 4099, 0, None);
         println!("{op:?}: {e:.3} ULP at {x:e}");
@@ -171,7 +171,7 @@ fn polynomials_are_within_four_units_without_fused_multiply_add() {
 /// Every f32 number: `cargo test --release --lib every_number -- --ignored --nocapture` takes minutes.
 #[test]
 #[ignore = "takes minutes"]
-fn polynomials_are_within_two_units_on_every_number() {
+fn polynomials_are_within_their_limits_on_every_number() {
     const PARTS: usize = 256;
     for (op, limit) in LIMITS {
         let parts = (0..PARTS as u32).map(|start| worst(*op, PARTS, start, None));
@@ -235,26 +235,26 @@ fn functions_of_two_numbers_are_within_two_units() {
     }
 }
 
-/// The largest errors in ULP.
+/// The largest errors in ULP, as docs/accuracy.md states them.
 const LIMITS: &[(Unary, f64)] = &[
     (Unary::Exp, 1.0),
     (Unary::Exp2, 1.0),
     (Unary::Expm1, 1.5),
     (Unary::Log, 1.0),
-    (Unary::Log2, 1.5),
-    (Unary::Log10, 1.5),
+    (Unary::Log2, 1.8),
+    (Unary::Log10, 2.0),
     (Unary::Log1p, 1.5),
     (Unary::Sin, 1.6),
     (Unary::Cos, 1.6),
     (Unary::Tanh, 2.0),
-    (Unary::Erf, 1.0),
-    (Unary::Tan, 1.8),
+    (Unary::Erf, 1.3),
+    (Unary::Tan, 3.0),
     (Unary::Asin, 1.2),
     (Unary::Acos, 1.2),
     (Unary::Atan, 1.5),
     (Unary::Sinh, 1.7),
     (Unary::Cosh, 1.5),
-    (Unary::Asinh, 2.0),
+    (Unary::Asinh, 2.4),
     (Unary::Acosh, 2.0),
     (Unary::Atanh, 2.0),
     (Unary::Erfc, 1.8),
