@@ -13,6 +13,7 @@ use fxc::internals::tensor::{Scalar, SplitMix, Tensor};
 use fxc::interp::{Hooked, Hooks, RunningNode, RuntimeValue};
 use fxc::types::{DType, Val};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Functions of scalar expressions that round at most as IEEE says.
 const EXACT_FUNCTIONS: [&str; 26] = [
@@ -234,6 +235,11 @@ fn largest_factor(dtype: DType) -> Option<f64> {
     }
 }
 
+/// Ops that take roots of differences of squares: a rounding moves the distance of equal points by its root.
+const FROM_SQUARES: [&str; 1] = ["_euclidean_dist"];
+
+type Keywords = Vec<(Arc<str>, RuntimeValue)>;
+
 /// Hooks that move operands and results.
 struct Jitter {
     seed: u64,
@@ -242,6 +248,8 @@ struct Jitter {
     /// Whether to move nothing and only record which nodes round.
     plain: bool,
     soft: HashSet<NodeId>,
+    /// The least unit of floats: graphs that a call runs may round to fewer digits than its operands and results have.
+    least_unit: f64,
 }
 
 /// What a call does to the numbers.
@@ -265,6 +273,7 @@ impl Jitter {
             level,
             plain,
             soft: HashSet::new(),
+            least_unit: 0.0,
         }
     }
 
@@ -293,8 +302,26 @@ impl Jitter {
         })
     }
 
+    /// The operands of a call that rounds within.
+    fn moved_operands(&mut self, row: Option<&Op>, at: &RunningNode<'_>) -> (Vec<RuntimeValue>, Keywords) {
+        let usual = self.level.units;
+        if row.is_some_and(|op| FROM_SQUARES.contains(&op.name)) {
+            self.level.units /= unit(DType::F32).sqrt();
+        }
+        let args = at.args.iter().map(|v| self.moved_operand(v)).collect();
+        let kwargs = at.kwargs.iter().map(|(k, v)| (k.clone(), self.moved_operand(v)));
+        let kwargs = kwargs.collect();
+        self.level.units = usual;
+        (args, kwargs)
+    }
+
     fn moved_element(&mut self, s: Scalar, all: bool) -> Scalar {
         let x = s.to_f64();
+        // The sign of a computed NaN depends on the code that computes it.
+        if x.is_nan() {
+            let sign = if self.r.one_in(2) { 1.0 } else { -1.0 };
+            return Scalar::F64(f64::NAN.copysign(sign)).cast(s.dtype());
+        }
         // What is 0 stays 0 at first: masks, and values that are padded.
         if !x.is_finite() || (x == 0.0 && !self.level.all) || (is_sharp(x) && !all) {
             return s;
@@ -307,7 +334,8 @@ impl Jitter {
         let units = if s.dtype() == DType::F32 { self.level.units } else { 1.0 };
         // A sum within an expression, as 1 + erf(x), rounds to what 1 has.
         let within = if self.level.all { 1.0 } else { 0.0 };
-        Scalar::F64(x + (x.abs() + within) * direction * units * unit(s.dtype())).cast(s.dtype())
+        let unit = unit(s.dtype()).max(self.least_unit);
+        Scalar::F64(x + (x.abs() + within) * direction * units * unit).cast(s.dtype())
     }
 }
 
@@ -332,12 +360,11 @@ impl Hooks for Jitter {
         if rounding != Rounding::Inside {
             return Ok(Some(self.moved(&result, all)));
         }
-        let args: Vec<RuntimeValue> = at.args.iter().map(|v| self.moved_operand(v)).collect();
-        let kwargs: Vec<_> = at
-            .kwargs
-            .iter()
-            .map(|(k, v)| (k.clone(), self.moved_operand(v)))
-            .collect();
+        let usual = self.least_unit;
+        if row.is_some_and(|op| matches!(op.meaning, Meaning::Control(_))) {
+            self.least_unit = coarsest_unit(at.module);
+        }
+        let (args, kwargs) = self.moved_operands(row, &at);
         // The same numbers are drawn for moved operands, and later calls draw those that they would have drawn.
         let after = stream.map(|before| {
             let after = current_stream();
@@ -348,8 +375,18 @@ impl Hooks for Jitter {
         if let Some(after) = after {
             random::with_stream(|g| *g = after);
         }
-        Ok(Some(self.moved(&result?, all)))
+        let moved = result.map(|r| Some(self.moved(&r, all)));
+        self.least_unit = usual;
+        moved
     }
+}
+
+/// The unit of the floats of a module that have the fewest digits.
+fn coarsest_unit(module: &GraphModule) -> f64 {
+    let nodes = module.graphs.values().flat_map(|g| g.iter().map(|n| &g[n].meta.ty));
+    let types = nodes.flatten().flat_map(|t| t.leaves());
+    let floats = types.map(|t| t.dtype).filter(|d| d.is_float());
+    floats.map(unit).fold(0.0, f64::max)
 }
 
 fn current_stream() -> Generator {
