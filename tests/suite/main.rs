@@ -5,6 +5,7 @@ mod assertions;
 mod bench;
 mod cache;
 mod cli;
+mod corpora;
 mod docs;
 mod drawings;
 mod emitted;

@@ -127,14 +127,14 @@ class Package:
         interpret = lambda gm, inputs: make_boxed_func(torch.fx.Interpreter(gm).run)  # noqa: E731
         return aot_autograd(fw_compiler=interpret)(gm, inputs)
 
-    def compile(self, settings, name, kind, gm, inputs):
+    def compile(self, settings, name, kind, gm, inputs, **options):
         """Compiles a graph of ATen ops, and counts it by where its ops run."""
         self.graphs += 1
         copied = torch.fx.Graph()  # the partition changes the graph
         copied.output(copied.graph_copy(gm.graph, {}))
         original = torch.fx.GraphModule(gm, copied)
         before = self.stats()
-        run = self.compile_graph(settings, name, kind, gm, inputs)
+        run = self.compile_graph(settings, name, kind, gm, inputs, **options)
         after = self.stats()
         left = sum(op["nodes"] for op in after["left to torch"].values()) > sum(op["nodes"] for op in before["left to torch"].values())
         compiled = after["parts"] > before["parts"]

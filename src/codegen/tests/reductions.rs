@@ -54,6 +54,44 @@ fn reductions_of_every_kind() {
     }
 }
 
+/// A reduced value that the next loop repeats in all lanes of its vectors.
+const REPEATED: &str = "kernel {op}_{d}_{n}
+    in x: {d}[2, {n}]
+    out out: {d}[2, {n}]
+    parallel for i0 in 2 {
+        v0: {d} = {first}
+        vector for i1 in {n} {
+            v1: {d} = x[{n} * i0 + i1]
+            reduce {op} v1 from v0 to v2: {d}
+        }
+        vector for i2 in {n} {
+            v3: {d} = x[{n} * i0 + i2]
+            v4: {d} = mul(v3, v2)
+            out[{n} * i0 + i2] = v4
+        }
+    }";
+
+#[test]
+fn reduced_values_are_repeated_in_all_lanes() {
+    let mut rng = Rng::new(14);
+    for d in [F32, F64, I64, I32, I16, I8, U8] {
+        for (op, first) in [
+            (ReduceOp::Add, Scalar::from_i64(d, 0)),
+            (ReduceOp::Max, ReduceOp::Max.identity(d)),
+            (ReduceOp::Min, ReduceOp::Min.identity(d)),
+        ] {
+            for n in [1, 5, 8, 16, 32, 37, 64, 128] {
+                let text = REPEATED
+                    .replace("{op}", &format!("{op:?}").to_lowercase())
+                    .replace("{first}", &print_constant(first))
+                    .replace("{d}", d.short_name());
+                let k = kernel(&text, &[("n", n)]);
+                check_sums(&k, &[rng.tensor(d, 2 * n)]);
+            }
+        }
+    }
+}
+
 #[test]
 fn column_sums_and_a_sum_of_all() {
     let mut rng = Rng::new(5);

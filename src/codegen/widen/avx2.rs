@@ -7,6 +7,7 @@ use super::codes::{
 };
 use super::crossing::{Crossing, LOW_PARTS, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
+use super::operands::loads_part;
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -26,8 +27,7 @@ pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
         if matches!(place, Some(OperandPlace::Spill(_))) {
             return Err(Reject::Spills(1));
         }
-        let narrow = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
-        if narrow || is_scalar(i.mnemonic()) || takes_first_lane(i) {
+        if loads_part(i, place) || is_scalar(i.mnemonic()) || takes_first_lane(i) {
             out.push(*i);
         } else if let Some(code) = wider_packed(i.code()) {
             out.push(with_ymm(i, code));

@@ -8,7 +8,7 @@ use super::codes::{
 };
 use super::crossing::{Crossing, Shape, match_crossing};
 use super::flow::{Flow, OperandPlace};
-use super::operands::{copy_memory_operand, encode_error, is_broadcast, is_move, narrow_store, to_zmm};
+use super::operands::{copy_memory_operand, encode_error, is_broadcast, is_move, loads_part, narrow_store, to_zmm};
 use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory_operand};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
 use masks::MaskRegister;
@@ -146,9 +146,7 @@ impl Avx512Rewrite<'_> {
 
     /// The 512-bit form of an instruction that neither reads nor defines a mask.
     fn widen_inst(&self, i: &Instruction, place: Option<OperandPlace>) -> Result<Instruction, Reject> {
-        // A load from the slot reads one part of the stored vector.
-        let loads_part = place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory;
-        if is_scalar(i.mnemonic()) || takes_first_lane(i) || loads_part {
+        if is_scalar(i.mnemonic()) || takes_first_lane(i) || loads_part(i, place) {
             return Ok(*i);
         }
         let to = to_zmm(i.op0_register());

@@ -15,7 +15,8 @@
 //! itself after each exchange, all its parts are equal. Before that, lanes meet within parts: by swaps (`vpshufd` with
 //! two orders) and, where the reductions of four rows are merged, by `vshufps` with four orders that no other code uses
 //! ([`rows`](super::rows)). Other orders are rejected because they change the lane width. Integers leave through the
-//! function's one explicit stack slot: stores to it are wide, loads from it stay narrow.
+//! function's one explicit stack slot: stores to it are wide, loads from it stay narrow, except
+//! for broadcasts.
 //!
 //! Conversions between lanes of 32 and 64 bits read or write half a vector. Their wider forms do so with halves of the
 //! wide vector (`crossing`), so that lanes stay in the order of the elements.

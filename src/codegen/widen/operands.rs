@@ -1,7 +1,8 @@
-//! Operands and codes of 64-byte instructions.
+//! Operands and codes of wide instructions.
 
 use super::Reject;
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use super::flow::OperandPlace;
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 /// The 64-byte register of a vector register; other registers as they are.
 pub(super) fn to_zmm(r: Register) -> Register {
@@ -72,4 +73,19 @@ pub(super) fn is_broadcast(c: Code) -> bool {
             | EVEX_Vpbroadcastd_zmm_k1z_xmmm32
             | EVEX_Vpbroadcastq_zmm_k1z_xmmm64
     )
+}
+
+/// Whether an instruction loads one part of the vector in the slot. A broadcast from there repeats a scalar, which all parts need.
+pub(super) fn loads_part(i: &Instruction, place: Option<OperandPlace>) -> bool {
+    use Code::*;
+    let repeats = matches!(
+        i.code(),
+        VEX_Vbroadcastss_xmm_m32
+            | VEX_Vmovddup_xmm_xmmm64
+            | VEX_Vpbroadcastb_xmm_xmmm8
+            | VEX_Vpbroadcastw_xmm_xmmm16
+            | VEX_Vpbroadcastd_xmm_xmmm32
+            | VEX_Vpbroadcastq_xmm_xmmm64
+    );
+    place == Some(OperandPlace::Slot) && i.op_kind(0) != OpKind::Memory && !repeats
 }
