@@ -20,7 +20,7 @@ fn limits() -> Limits {
 }
 
 /// Shows the findings in every format.
-fn show(s: &Session) {
+pub fn show(s: &Session) {
     let list: Vec<_> = s.diagnostics.iter().collect();
     for format in [
         DiagnosticFormat::Human,

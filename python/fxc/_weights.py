@@ -39,16 +39,17 @@ class Reserve:
 
     def __init__(self, weights: list[Any]) -> None:
         self._memory = PackingMemory([t.numel() * t.element_size() for t in weights])
-        self._users = 0
+        #: The creator is the first one.
+        self._users = 1
 
     def add_user(self) -> None:
-        """Keeps what is left until a further call of `release`."""
+        """Keeps the memory until one more call of `release`."""
         self._users += 1
 
     def release(self) -> None:
-        """Returns what is left after the last user."""
+        """Ends the use by one user. The last one returns what is left."""
         self._users -= 1
-        if self._users < 0:
+        if self._users == 0:
             self._memory.release()
 
 

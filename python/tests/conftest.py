@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +18,19 @@ OPTIONAL = {
     "dask": ("the example with Dask did not run", "dask[array]"),
     "nbclient": ("the notebooks did not run", "nbclient nbformat ipykernel"),
 }
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """A test of torch.compile begins without compiled graphs and ends without failed parts."""
+    import torch
+
+    import fxc
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    assert fxc.stats()["failed parts"] == {}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

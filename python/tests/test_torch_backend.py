@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,38 +11,11 @@ import pytest
 import fxc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fresh")]
+
+from torch_support import Net, agree, compiled  # noqa: E402
 
 from fxc.torch_backend import backend  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Each test begins without compiled graphs and ends without failed parts."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    assert fxc.stats()["failed parts"] == {}
-
-
-def compiled(f: Any, *, dynamic: bool | None = None, **options: Any) -> Any:
-    return torch.compile(f, backend=backend, dynamic=dynamic, options={"warn": False, **options})
-
-
-def agree(got: Any, want: Any) -> None:
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-    assert got.stride() == want.stride()
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(6, 16)
-        self.second = torch.nn.Linear(16, 4)
-        self.register_buffer("scale", torch.ones(4))
-
-    def forward(self, x: Any) -> Any:
-        return self.second(self.first(x).relu()) * self.scale
 
 
 def test_a_symbolic_batch_is_compiled_once() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,37 +11,12 @@ import pytest
 import fxc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fresh")]
+
+from torch_support import Net, agree, compiled  # noqa: E402
 
 from fxc import torch_backend  # noqa: E402
-from fxc.torch_backend import backend, refresh  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    assert fxc.stats()["failed parts"] == {}
-
-
-def compiled(f: Any, **options: Any) -> Any:
-    return torch.compile(f, backend=backend, options={"warn": False, **options})
-
-
-def agree(got: Any, want: Any) -> None:
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(6, 16)
-        self.second = torch.nn.Linear(16, 4)
-        self.register_buffer("scale", torch.ones(4))
-
-    def forward(self, x: Any) -> Any:
-        return self.second(self.first(x).relu()) * self.scale
+from fxc.torch_backend import refresh  # noqa: E402
 
 
 def replace_parameter(m: Any) -> None:
@@ -201,4 +176,4 @@ def test_memory_for_packing_is_returned(monkeypatch: pytest.MonkeyPatch) -> None
     m, table = torch.nn.Linear(8, 8).eval(), torch.nn.Parameter(torch.randn(10, 8))
     with torch.no_grad():
         compiled(f)(m, table, torch.arange(4))
-    assert [r._users for r in reserves] == [-1]
+    assert [r._users for r in reserves] == [0]

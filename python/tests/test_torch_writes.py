@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,18 +9,10 @@ import pytest
 import fxc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fresh")]
 
 from fxc import _partition  # noqa: E402
 from fxc.torch_backend import backend  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    assert fxc.stats()["failed parts"] == {}
 
 
 def check(f: Any, *args: Any, calls: int = 3) -> None:

@@ -4,7 +4,7 @@ use crate::mutants::{Random, survives};
 use crate::support::root;
 
 #[path = "../../fuzz/targets.rs"]
-mod targets;
+pub mod targets;
 
 type Target = fn(&[u8]);
 

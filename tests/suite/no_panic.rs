@@ -1,9 +1,9 @@
 //! All bytes yield a result or a diagnostic: mutants of every text and every kind of file in the repository go through
 //! all stages.
 
+use crate::corpora::targets::show;
 use crate::mutants::{self, Random, exercise, rounds, survives};
 use crate::support::{Dir, examples, files, root};
-use fxc::diag::render::{DiagnosticFormat, render};
 use fxc::graph::{Graph, GraphModule};
 use fxc::internals::driver::{LoadedModel, Session};
 use fxc::internals::import::bind_weights;
@@ -14,19 +14,6 @@ use std::io::{Cursor, Read, Write};
 use std::path::Path;
 use zip::read::{ArchiveOffset, Config};
 use zip::write::SimpleFileOptions;
-
-/// Shows the findings in every format.
-fn show(s: &Session) {
-    let list: Vec<_> = s.diagnostics.iter().collect();
-    for format in [
-        DiagnosticFormat::Human,
-        DiagnosticFormat::Short,
-        DiagnosticFormat::Json,
-        DiagnosticFormat::Sarif,
-    ] {
-        render(&s.sources, &list, format, false);
-    }
-}
 
 fn check(text: &str, run: bool) {
     let mut s = Session::new();
