@@ -216,10 +216,6 @@ impl FunctionLowering<'_> {
         } else {
             8
         };
-        // A call is worth its cost for many lanes.
-        if shape.calls {
-            n = 32;
-        }
         // The same number of vectors at every width.
         let wider = self.e.width / 16;
         n *= wider;
@@ -229,6 +225,10 @@ impl FunctionLowering<'_> {
         }
         if shape.wide {
             n /= 2;
+        }
+        // A call is worth its cost for many lanes. Vector functions compute blocks of this size.
+        if shape.calls {
+            n = n.max(32);
         }
         let extent = self.k.extent(l.vars[0]);
         let least = 4 * wider;

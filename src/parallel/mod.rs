@@ -5,7 +5,8 @@
 //! thread that the system delays therefore costs one chunk, not a share of the job. On two cores, each also finds in
 //! its cache what it wrote when the previous job went over the same data. Between jobs a worker spins for at most
 //! [`SPIN`] and then sleeps: waking a sleeping thread costs 50 µs or more, a spinning hand-off about 0.2 µs. A graph
-//! that runs kernel after kernel thus keeps its workers awake.
+//! that runs kernel after kernel thus keeps its workers awake. `wake.rs` sees to it that a worker wakes on a processor
+//! of its own.
 //!
 //! The caller chooses a job's number of chunks. Kernels choose partitions that do not affect results: one chunk
 //! computes each output element, in an order that does not depend on the partition. Results are therefore bit-identical
@@ -13,6 +14,7 @@
 
 mod cancel;
 mod priority;
+mod wake;
 
 pub use cancel::CancelToken;
 pub(crate) use priority::yield_to_others;
@@ -24,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
+use wake::Sleeper;
 
 /// How long an idle worker spins before it sleeps.
 pub(crate) const SPIN: Duration = Duration::from_micros(200);
@@ -81,7 +84,7 @@ unsafe fn call_closure<F: Fn(usize)>(data: *const (), i: usize) {
 }
 
 struct PoolWorker {
-    asleep: Arc<AtomicBool>,
+    sleeper: Arc<Sleeper>,
     thread: Thread,
     handle: Option<JoinHandle<()>>,
 }
@@ -203,12 +206,12 @@ impl Pool {
         s.state.0.store(pack_state(job, 0, chunks), Release);
         // After the fence, either a worker that goes to sleep sees the new job, or this thread sees that it is asleep.
         fence(SeqCst);
-        for w in &self.workers {
-            if w.asleep.load(Relaxed) {
-                w.thread.unpark();
+        let woken = (self.workers.iter()).fold(false, |any, w| w.sleeper.wake(&w.thread) | any);
+        run_chunks(s, job, true, || {
+            if woken {
+                self.workers.iter().for_each(|w| w.sleeper.move_if_late());
             }
-        }
-        run_chunks(s, job, true);
+        });
         let mut spins = 0u32;
         while s.pending.0.load(Acquire) != 0 {
             std::hint::spin_loop();
@@ -249,31 +252,31 @@ impl std::fmt::Debug for Pool {
 }
 
 fn spawn_worker(i: usize, shared: &Arc<PoolState>) -> Option<PoolWorker> {
-    let asleep = Arc::new(AtomicBool::new(false));
-    let (s, a) = (shared.clone(), asleep.clone());
+    let sleeper = Arc::new(Sleeper::default());
+    let (s, own) = (shared.clone(), sleeper.clone());
     let handle = std::thread::Builder::new()
         .name(format!("fxc-{i}"))
-        .spawn(move || run_worker(&s, &a, i.is_multiple_of(2)))
+        .spawn(move || run_worker(&s, &own, i.is_multiple_of(2)))
         .ok()?;
     Some(PoolWorker {
-        asleep,
+        sleeper,
         thread: handle.thread().clone(),
         handle: Some(handle),
     })
 }
 
 /// The main loop of a worker: waits for a new job, helps with it, and waits again.
-fn run_worker(s: &PoolState, asleep: &AtomicBool, front: bool) {
+fn run_worker(s: &PoolState, sleeper: &Sleeper, front: bool) {
     let mut last = 0;
     loop {
-        let Some(job) = next_job(s, asleep, last) else { return };
-        run_chunks(s, job, front);
+        let Some(job) = next_job(s, sleeper, last) else { return };
+        run_chunks(s, job, front, || {});
         last = job;
     }
 }
 
 /// Waits for a job other than `last`: spins for [`SPIN`], then sleeps. `None` when the pool is dropped.
-fn next_job(s: &PoolState, asleep: &AtomicBool, last: u64) -> Option<u64> {
+fn next_job(s: &PoolState, sleeper: &Sleeper, last: u64) -> Option<u64> {
     let start = Instant::now();
     let mut spins = 0u32;
     loop {
@@ -290,22 +293,17 @@ fn next_job(s: &PoolState, asleep: &AtomicBool, last: u64) -> Option<u64> {
             break;
         }
     }
-    loop {
-        asleep.store(true, Relaxed);
-        fence(SeqCst);
+    sleeper.sleep_until(|| {
         let job = job_of(s.state.0.load(Acquire));
-        let quit = s.quit.load(SeqCst);
-        if job == last && !quit {
-            std::thread::park();
-            continue;
+        match job != last {
+            true => Some(Some(job)),
+            false => s.quit.load(SeqCst).then_some(None),
         }
-        asleep.store(false, Relaxed);
-        return if job != last { Some(job) } else { None };
-    }
+    })
 }
 
-/// Claims and runs chunks of `job`, from the front or from the back, until none are left.
-fn run_chunks(s: &PoolState, job: u64, front: bool) {
+/// Claims and runs chunks of `job`, from the front or from the back, until none are left. Calls `after` after each.
+fn run_chunks(s: &PoolState, job: u64, front: bool, after: impl Fn()) {
     let mut state = s.state.0.load(Acquire);
     loop {
         let (current, from, to) = unpack_state(state);
@@ -333,6 +331,7 @@ fn run_chunks(s: &PoolState, job: u64, front: bool) {
             s.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(p);
         }
         s.pending.0.fetch_sub(1, Release);
+        after();
         state = s.state.0.load(Acquire);
     }
 }

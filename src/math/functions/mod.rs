@@ -67,16 +67,11 @@ trait Function {
 /// The type of elements.
 trait FloatElement: Copy {
     const WIDE: bool;
-    fn to_f64(self) -> f64;
     fn from_f64(x: f64) -> Self;
 }
 
 impl FloatElement for f32 {
     const WIDE: bool = false;
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self as f64
-    }
     #[inline(always)]
     fn from_f64(x: f64) -> f32 {
         x as f32
@@ -85,10 +80,6 @@ impl FloatElement for f32 {
 
 impl FloatElement for f64 {
     const WIDE: bool = true;
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self
-    }
     #[inline(always)]
     fn from_f64(x: f64) -> f64 {
         x
@@ -141,7 +132,19 @@ fn run_typed<F: Function, T: FloatElement, const N: usize>(a: [f64; N], b: [f64;
     }
 }
 
-/// Computes `n` elements.
+/// Computes `N` elements.
+#[inline(always)]
+unsafe fn run_whole<F: Function, T: FloatElement, L: Load<T>, const N: usize>(x: *const T, y: *const T, out: *mut T) {
+    // SAFETY: the caller provides `N` elements of each.
+    unsafe {
+        let a = L::load(x);
+        let b = if F::BINARY { L::load(y) } else { a };
+        let r = run_typed::<F, T, N>(a, b);
+        (0..N).for_each(|i| *out.add(i) = T::from_f64(r[i]));
+    }
+}
+
+/// Computes `n` elements. Compiled code calls it for groups of 32 elements, and for what remains.
 #[inline(always)]
 unsafe fn run<F: Function, T: FloatElement, L: Load<T>>(n: usize, x: *const T, y: *const T, out: *mut T) {
     const LONG: usize = 32;
@@ -150,17 +153,21 @@ unsafe fn run<F: Function, T: FloatElement, L: Load<T>>(n: usize, x: *const T, y
     // SAFETY: the caller provides `n` elements of each.
     unsafe {
         while n - at >= LONG {
-            let a = L::load(x.add(at));
-            let b = if F::BINARY { L::load(y.add(at)) } else { a };
-            let r = run_typed::<F, T, LONG>(a, b);
-            (0..LONG).for_each(|i| *out.add(at + i) = T::from_f64(r[i]));
+            run_whole::<F, T, L, LONG>(x.add(at), y.add(at), out.add(at));
             at += LONG;
         }
         while at < n {
+            // A whole block in memory of its own: with the operands and results of a part, the compiler makes scalar code.
             let m = (n - at).min(SHORT);
-            let read = |p: *const T| std::array::from_fn(|i| if i < m { (*p.add(at + i)).to_f64() } else { 1.0 });
-            let r = run_typed::<F, T, SHORT>(read(x), read(y));
-            (0..m).for_each(|i| *out.add(at + i) = T::from_f64(r[i]));
+            let (mut a, mut b, mut r) = (
+                [T::from_f64(1.0); SHORT],
+                [T::from_f64(1.0); SHORT],
+                [T::from_f64(1.0); SHORT],
+            );
+            std::ptr::copy_nonoverlapping(x.add(at), a.as_mut_ptr(), m);
+            std::ptr::copy_nonoverlapping(y.add(at), b.as_mut_ptr(), m);
+            run_whole::<F, T, L, SHORT>(a.as_ptr(), b.as_ptr(), r.as_mut_ptr());
+            std::ptr::copy_nonoverlapping(r.as_ptr(), out.add(at), m);
             at += m;
         }
     }
