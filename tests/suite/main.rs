@@ -36,6 +36,7 @@ mod quantized;
 mod readme;
 #[cfg(unix)]
 mod reduce;
+mod routines;
 mod sharing;
 mod snapshots;
 mod stage_texts;

@@ -7,6 +7,7 @@ use crate::op::{Call, FillFn, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
 use crate::tensor::{IndexedLine, Tensor, ViewMut, contiguous_strides};
 use crate::types::{TensorType, Val};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs a [`Meaning::Fill`](crate::op::Meaning::Fill) on this thread, with new memory for the results.
@@ -266,24 +267,58 @@ impl<'a> IndexedRows<'a> {
         (line, self.base(row, &self.strides).min(len))
     }
 
+    /// The number of rows that write to one block of the other tensor and the block's length, if the rows of the outermost dim have
+    /// blocks of their own.
+    fn rows_per_block(&self) -> Option<(usize, usize)> {
+        let (first, block) = (*self.dims.first()?, *self.strides.first()?);
+        (self.dims.len() > 1 && first != self.dim && block > 0)
+            .then(|| (self.row_count() / self.shape[0].max(1), block))
+    }
+
     /// Combines for each index the element of `src` that belongs to it with the one of `dst` that it names, in order. `third` are the
     /// strides of `src`; without them all indices take its only element.
-    pub(super) fn scatter<T: Copy>(
+    pub(super) fn scatter<T: Copy + Send + Sync>(
         &self,
         src: &[T],
         third: Option<&[usize]>,
         dst: &mut [T],
-        combine: impl Fn(T, T) -> T,
+        combine: impl Fn(T, T) -> T + Sync,
+        pool: &Pool,
+    ) -> OpResult<()> {
+        let Some((rows, block)) = self.rows_per_block() else {
+            return self.scatter_rows(0..self.row_count(), src, third, dst, 0, &combine);
+        };
+        let bytes = rows * self.len() * (size_of::<T>() + size_of::<i64>());
+        let blocks = units_per_part(self.shape[0], bytes, pool);
+        let reached = dst.len().min(self.shape[0] * block);
+        let failed = FirstError::default();
+        pool.run_parts(&mut dst[..reached], blocks * block, |part, dst| {
+            let first = part * blocks;
+            let rows = first * rows..self.shape[0].min(first + blocks) * rows;
+            failed.note(self.scatter_rows(rows, src, third, dst, first * block, &combine));
+        });
+        failed.result()
+    }
+
+    /// [`IndexedRows::scatter`] for some rows and the part of the other tensor that begins at `start`, in which they write.
+    fn scatter_rows<T: Copy>(
+        &self,
+        mut rows: Range<usize>,
+        src: &[T],
+        third: Option<&[usize]>,
+        dst: &mut [T],
+        start: usize,
+        combine: &impl Fn(T, T) -> T,
     ) -> OpResult<()> {
         let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
-        for r in 0..self.row_count() {
-            let (line, base) = self.line(r, dst.len());
+        rows.try_for_each(|r| {
+            let (line, base) = self.line(r, start + dst.len());
             let from = third.map_or(0, |t| self.base(r, t));
-            if !line.scatter(&mut dst[base..], &src[from..], shift, &combine) {
-                return Err(self.error(line.index));
+            match line.scatter(&mut dst[base.saturating_sub(start)..], &src[from..], shift, combine) {
+                true => Ok(()),
+                false => Err(self.error(line.index)),
             }
-        }
-        Ok(())
+        })
     }
 
     /// Reads for each index the element of `src` that it names.
@@ -293,19 +328,35 @@ impl<'a> IndexedRows<'a> {
             return Ok(());
         }
         let rows = units_per_part(self.row_count(), n * size_of::<T>(), pool);
-        let failed = Mutex::new(None);
+        let failed = FirstError::default();
         pool.run_parts(dst, rows * n, |part, dst| {
             for (k, out) in dst.chunks_exact_mut(n).enumerate() {
                 let r = part * rows + k;
                 let (line, base) = self.line(r, src.len());
                 if !line.gather(&src[base..], out) {
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    failed.get_or_insert(self.error(line.index));
-                    return;
+                    return failed.note(Err(self.error(line.index)));
                 }
             }
         });
-        failed
+        failed.result()
+    }
+}
+
+/// An error of a part of an operation that runs on several threads.
+#[derive(Default)]
+pub(super) struct FirstError(Mutex<Option<OpError>>);
+
+impl FirstError {
+    /// Keeps the error, unless another part failed before.
+    pub(super) fn note(&self, result: OpResult<()>) {
+        if let Err(e) = result {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+    }
+
+    /// The error of the whole operation.
+    pub(super) fn result(self) -> OpResult<()> {
+        self.0
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner)
             .map_or(Ok(()), Err)

@@ -4,15 +4,9 @@
 use super::dense::native;
 use super::lines::DimLines;
 use crate::parallel::Pool;
-use crate::tensor::Tensor;
+use crate::tensor::{Element, Tensor, with_wide_vectors};
 use crate::types::DType;
 use std::ops::Range;
-
-/// Ranks: integers in the order of a tensor's elements.
-enum Ranks {
-    Narrow(Vec<u32>),
-    Wide(Vec<u64>),
-}
 
 fn rank_of_f32(x: f32) -> u32 {
     // -0.0 + 0.0 is 0.0.
@@ -31,44 +25,24 @@ fn rank_of_i64(x: i64) -> u64 {
     x as u64 ^ 1 << 63
 }
 
-impl Ranks {
-    fn of_tensor(t: &Tensor) -> Ranks {
-        use half::{bf16, f16};
-        match t.dtype() {
-            DType::F32 => Ranks::Narrow(t.as_slice::<f32>().iter().map(|&x| rank_of_f32(x)).collect()),
-            DType::F16 => Ranks::Narrow(t.as_slice::<f16>().iter().map(|x| rank_of_f32(x.to_f32())).collect()),
-            DType::BF16 => Ranks::Narrow(t.as_slice::<bf16>().iter().map(|x| rank_of_f32(x.to_f32())).collect()),
-            DType::I32 => Ranks::Narrow(t.as_slice::<i32>().iter().map(|&x| x as u32 ^ 1 << 31).collect()),
-            DType::U8 => Ranks::Narrow(t.as_slice::<u8>().iter().map(|&x| x as u32).collect()),
-            DType::F64 => Ranks::Wide(t.as_slice::<f64>().iter().map(|&x| rank_of_f64(x)).collect()),
-            DType::I64 => Ranks::Wide(t.as_slice::<i64>().iter().map(|&x| rank_of_i64(x)).collect()),
-            d => {
-                let narrow = matches!(d, DType::I8 | DType::I16 | DType::B8);
-                Ranks::of_tensor(&t.to(match native(d) {
-                    DType::I64 if narrow => DType::I32,
-                    DType::I64 => DType::I64,
-                    _ => DType::F64,
-                }))
-            }
-        }
-    }
-}
-
 /// A rank with a place in its line.
 trait Placed: Ord + Copy {
-    type Rank: Copy + PartialEq;
+    type Rank: Copy + Ord + Default + std::ops::Not<Output = Self::Rank>;
     /// The rank of NaN.
     const NAN: Self::Rank;
-    fn new(rank: Self::Rank, place: usize, descending: bool) -> Self;
+    fn new(rank: Self::Rank, place: usize) -> Self;
+    fn rank(self) -> Self::Rank;
     fn place(self) -> usize;
 }
 
 impl Placed for u64 {
     type Rank = u32;
     const NAN: u32 = u32::MAX;
-    fn new(rank: u32, place: usize, descending: bool) -> u64 {
-        let rank = if descending { !rank } else { rank };
+    fn new(rank: u32, place: usize) -> u64 {
         (rank as u64) << 32 | place as u64
+    }
+    fn rank(self) -> u32 {
+        (self >> 32) as u32
     }
     fn place(self) -> usize {
         self as u32 as usize
@@ -78,9 +52,11 @@ impl Placed for u64 {
 impl Placed for u128 {
     type Rank = u64;
     const NAN: u64 = u64::MAX;
-    fn new(rank: u64, place: usize, descending: bool) -> u128 {
-        let rank = if descending { !rank } else { rank };
+    fn new(rank: u64, place: usize) -> u128 {
         (rank as u128) << 64 | place as u128
+    }
+    fn rank(self) -> u64 {
+        (self >> 64) as u64
     }
     fn place(self) -> usize {
         self as u64 as usize
@@ -108,33 +84,30 @@ pub(super) fn for_each_ordered_line<D: Send>(
     pool: &Pool,
     f: impl Fn(&mut D, usize, usize, &[usize]) + Sync,
 ) {
-    let of_tensor = OrderedLines {
+    use half::{bf16, f16};
+    let o = OrderedLines {
         lines,
         descending,
         wanted,
         is_float: native(t.dtype()) != DType::I64,
     };
-    let count = lines.outer * lines.inner;
-    let numbers = |i: usize| i * per_part..count.min((i + 1) * per_part);
-    match Ranks::of_tensor(t) {
-        // A place must fit beside a narrow rank.
-        Ranks::Narrow(r) if lines.len <= u32::MAX as usize => {
-            pool.run_parts(parts, 1, |i, part| {
-                of_tensor.order::<u64, D>(&r, numbers(i), &mut part[0], &f)
-            });
-        }
-        Ranks::Narrow(r) => {
-            // NaN stays the greatest.
-            let is_nan = |r: u32| of_tensor.is_float && r == u32::MAX;
-            let wide: Vec<u64> = r.iter().map(|&r| if is_nan(r) { u64::MAX } else { r as u64 }).collect();
-            pool.run_parts(parts, 1, |i, part| {
-                of_tensor.order::<u128, D>(&wide, numbers(i), &mut part[0], &f)
-            });
-        }
-        Ranks::Wide(r) => {
-            pool.run_parts(parts, 1, |i, part| {
-                of_tensor.order::<u128, D>(&r, numbers(i), &mut part[0], &f)
-            });
+    // A place must fit beside a narrow rank.
+    let narrow = t.dtype().size() < 8 && lines.len <= u32::MAX as usize;
+    match t.dtype() {
+        DType::F32 if narrow => o.order_all::<u64, f32, D>(t, rank_of_f32, parts, per_part, pool, f),
+        DType::F16 if narrow => o.order_all::<u64, f16, D>(t, |x| rank_of_f32(x.to_f32()), parts, per_part, pool, f),
+        DType::BF16 if narrow => o.order_all::<u64, bf16, D>(t, |x| rank_of_f32(x.to_f32()), parts, per_part, pool, f),
+        DType::I32 if narrow => o.order_all::<u64, i32, D>(t, |x| x as u32 ^ 1 << 31, parts, per_part, pool, f),
+        DType::U8 if narrow => o.order_all::<u64, u8, D>(t, |x| x as u32, parts, per_part, pool, f),
+        DType::F64 => o.order_all::<u128, f64, D>(t, rank_of_f64, parts, per_part, pool, f),
+        DType::I64 => o.order_all::<u128, i64, D>(t, rank_of_i64, parts, per_part, pool, f),
+        _ => {
+            let as_dtype = match o.is_float {
+                true => DType::F64,
+                false if narrow => DType::I32,
+                false => DType::I64,
+            };
+            for_each_ordered_line(&t.to(as_dtype), lines, (descending, wanted), (parts, per_part), pool, f);
         }
     }
 }
@@ -148,77 +121,149 @@ struct OrderedLines<'a> {
 }
 
 impl OrderedLines<'_> {
-    fn order<P: Placed, D>(
+    /// [`for_each_ordered_line`] for elements of one type.
+    fn order_all<P: Placed, E: Element, D: Send>(
         &self,
-        ranks: &[P::Rank],
-        numbers: Range<usize>,
-        part: &mut D,
-        f: &impl Fn(&mut D, usize, usize, &[usize]),
+        t: &Tensor,
+        rank: impl Fn(E) -> P::Rank + Copy + Sync,
+        parts: &mut [D],
+        per_part: usize,
+        pool: &Pool,
+        f: impl Fn(&mut D, usize, usize, &[usize]) + Sync,
     ) {
-        let (lines, from) = (self.lines, numbers.start);
-        let (mut line, mut order): (Vec<P>, Vec<usize>) = (vec![], vec![]);
-        for number in numbers {
-            let first = number / lines.inner * lines.len * lines.inner + number % lines.inner;
-            let of_line = || (0..lines.len).map(|k| ranks[first + k * lines.inner]);
-            line.clear();
-            line.extend(of_line().enumerate().map(|(k, r)| P::new(r, k, self.descending)));
-            order.clear();
-            match self.wanted {
-                Wanted::Part(part) => order_part(&mut line, part.clone(), &mut order),
-                Wanted::Median
-                    if self.is_float
-                        && let Some(nan) = of_line().position(|r| r == P::NAN) =>
-                {
-                    order.push(nan)
-                }
-                _ if line.is_empty() => {}
-                _ => {
-                    let nans = of_line().filter(|r| self.is_float && *r == P::NAN).count();
-                    let middle = (lines.len - nans).max(1).saturating_sub(1) / 2;
-                    order_part(&mut line, middle..middle + 1, &mut order);
-                }
+        let elements = t.as_slice::<E>();
+        let count = self.lines.outer * self.lines.inner;
+        pool.run_parts(parts, 1, |i, part| {
+            let numbers = i * per_part..count.min((i + 1) * per_part);
+            let mut line = Line::<P> {
+                ranks: vec![],
+                placed: vec![],
+                order: vec![],
+            };
+            for (k, number) in numbers.enumerate() {
+                self.read_line(elements, rank, number, &mut line.ranks);
+                self.order_line(&mut line);
+                f(&mut part[0], k, number, &line.order);
             }
-            f(part, number - from, number, &order);
+        });
+    }
+
+    /// Reads a line's ranks, the least first in order.
+    fn read_line<E: Element, R: Copy + Default + std::ops::Not<Output = R>>(
+        &self,
+        elements: &[E],
+        rank: impl Fn(E) -> R,
+        number: usize,
+        ranks: &mut Vec<R>,
+    ) {
+        let (n, inner) = (self.lines.len, self.lines.inner);
+        let first = number / inner * n * inner + number % inner;
+        ranks.resize(n, R::default());
+        match inner {
+            1 => with_wide_vectors(|| {
+                ranks
+                    .iter_mut()
+                    .zip(&elements[first..])
+                    .for_each(|(r, &x)| *r = rank(x))
+            }),
+            _ => (ranks.iter_mut().enumerate()).for_each(|(k, r)| *r = rank(elements[first + k * inner])),
+        }
+        if self.descending {
+            with_wide_vectors(|| ranks.iter_mut().for_each(|r| *r = !*r));
         }
     }
+
+    /// Finds the wanted places of a line.
+    fn order_line<P: Placed>(&self, line: &mut Line<P>) {
+        line.order.clear();
+        let nan = if self.descending { !P::NAN } else { P::NAN };
+        match self.wanted {
+            Wanted::Part(part) => line.order_part(part.clone()),
+            Wanted::Median
+                if self.is_float
+                    && let Some(nan) = line.ranks.iter().position(|r| *r == nan) =>
+            {
+                line.order.push(nan)
+            }
+            _ if line.ranks.is_empty() => {}
+            _ => {
+                let nans = line.ranks.iter().filter(|r| self.is_float && **r == nan).count();
+                let middle = (line.ranks.len() - nans).max(1).saturating_sub(1) / 2;
+                line.order_part(middle..middle + 1);
+            }
+        }
+    }
+}
+
+/// A line that is being ordered.
+struct Line<P: Placed> {
+    ranks: Vec<P::Rank>,
+    placed: Vec<P>,
+    /// The wanted places.
+    order: Vec<usize>,
 }
 
 /// The largest number of elements that are found by insertion, in lines that are at least [`MANY`] times as long.
 const FEW: usize = 16;
 const MANY: usize = 64;
 
-/// Moves the least `count` elements to the beginning of the line, in order. The others are lost.
-fn insert_least<P: Placed>(line: &mut [P], count: usize) {
-    let (least, others) = line.split_at_mut(count);
-    least.sort_unstable();
-    let mut last = least[count - 1];
-    for &x in &*others {
-        // Most elements end here.
-        if x < last {
-            let at = least.partition_point(|y| *y < x);
-            least.copy_within(at..count - 1, at + 1);
-            least[at] = x;
-            last = least[count - 1];
+/// The number of elements that are compared with the greatest of the least ones at once.
+const BLOCK: usize = 32;
+
+impl<P: Placed> Line<P> {
+    /// Appends the places of the elements in a part of the line's order.
+    fn order_part(&mut self, part: Range<usize>) {
+        if part.is_empty() {
+            return;
         }
+        let placed = |(k, &r): (usize, &P::Rank)| P::new(r, k);
+        let few = part.end <= FEW && self.ranks.len() >= MANY * part.end;
+        let n = if few { part.end } else { self.ranks.len() };
+        self.placed.clear();
+        self.placed.extend(self.ranks[..n].iter().enumerate().map(placed));
+        let line = &mut self.placed;
+        if few {
+            line.sort_unstable();
+            insert_least(line, &self.ranks);
+        } else if part.len() == 1 {
+            line.select_nth_unstable(part.start);
+        } else {
+            if part.end < line.len() {
+                line.select_nth_unstable(part.end - 1);
+            }
+            line[..part.end].sort_unstable();
+        }
+        self.order.extend(line[part].iter().map(|p| p.place()));
     }
 }
 
-/// Appends the places of the elements in a part of a line's order. The line loses elements.
-fn order_part<P: Placed>(line: &mut [P], part: Range<usize>, order: &mut Vec<usize>) {
-    if part.is_empty() {
-        return;
-    }
-    if part.end <= FEW && line.len() >= MANY * part.end {
-        insert_least(line, part.end);
-    } else if part.len() == 1 {
-        line.select_nth_unstable(part.start);
-    } else {
-        if part.end < line.len() {
-            line.select_nth_unstable(part.end - 1);
+/// Replaces the least of the first elements of a line by the least of the whole line, in order.
+fn insert_least<P: Placed>(least: &mut [P], ranks: &[P::Rank]) {
+    let Some(&(mut last)) = least.last() else { return };
+    let mut at = least.len();
+    while at < ranks.len() {
+        let block = &ranks[at..ranks.len().min(at + BLOCK)];
+        // Most blocks end here. Equal elements stay behind those before them.
+        let greatest = last.rank();
+        if with_wide_vectors(|| block.iter().fold(false, |any, r| any | (*r < greatest))) {
+            for (k, &r) in block.iter().enumerate().filter(|(_, r)| **r < greatest) {
+                let x = P::new(r, at + k);
+                if x < last {
+                    insert(least, x);
+                    last = least[least.len() - 1];
+                }
+            }
         }
-        line[..part.end].sort_unstable();
+        at += BLOCK;
     }
-    order.extend(line[part].iter().map(|p| p.place()));
+}
+
+/// Inserts an element into ordered ones, the last of which is lost.
+fn insert<P: Placed>(least: &mut [P], x: P) {
+    let place = least.partition_point(|y| *y < x);
+    let end = least.len() - 1;
+    least.copy_within(place..end, place + 1);
+    least[place] = x;
 }
 
 #[cfg(test)]

@@ -141,12 +141,20 @@ fn scatter(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, reduce: Reduce)
             None,
             out.bytes_mut(),
             reduce,
+            pool,
         );
     };
     let src = c.args[i]
         .as_leaf()
         .ok_or_else(|| OpError::arg("src", "src must be a tensor"))?;
-    scatter_each(&rows, src, Some(&rows.strides_of(src.shape())), out.bytes_mut(), reduce)
+    scatter_each(
+        &rows,
+        src,
+        Some(&rows.strides_of(src.shape())),
+        out.bytes_mut(),
+        reduce,
+        pool,
+    )
 }
 
 /// Combines elements of `src` with those that `rows` name; `strides` are those of `src`, none if it is one number for all.
@@ -156,6 +164,7 @@ fn scatter_each(
     strides: Option<&[usize]>,
     dst: &mut [u8],
     reduce: Reduce,
+    pool: &Pool,
 ) -> OpResult<()> {
     let (dtype, bytes) = (src.dtype(), src.bytes());
     if reduce == Reduce::Replace {
@@ -163,11 +172,12 @@ fn scatter_each(
             src,
             strides,
             dst,
-            |_, b| b
+            |_, b| b,
+            pool
         ));
     }
     with_cell!(dtype, T => {
-        scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), reduce)
+        scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), reduce, pool)
     }, else rows.for_each_place(strides, |at, from| reduce.update_element(dtype, dst, at, src.get(from))))
 }
 
@@ -178,13 +188,14 @@ fn scatter_cells<T: Cell>(
     strides: Option<&[usize]>,
     dst: &mut [T],
     reduce: Reduce,
+    pool: &Pool,
 ) -> OpResult<()> {
     match reduce {
-        Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b),
-        Reduce::Sum => rows.scatter(src, strides, dst, T::plus),
-        Reduce::Prod => rows.scatter(src, strides, dst, T::times),
-        Reduce::Max => rows.scatter(src, strides, dst, T::larger_alone),
-        Reduce::Min => rows.scatter(src, strides, dst, T::smaller_alone),
+        Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b, pool),
+        Reduce::Sum => rows.scatter(src, strides, dst, T::plus, pool),
+        Reduce::Prod => rows.scatter(src, strides, dst, T::times, pool),
+        Reduce::Max => rows.scatter(src, strides, dst, T::larger_alone, pool),
+        Reduce::Min => rows.scatter(src, strides, dst, T::smaller_alone, pool),
     }
 }
 
@@ -209,12 +220,12 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     with_cell!(dtype, T => {
         let dst = cells_of_mut::<T>(dst);
         if !include {
-            rows.scatter(&[T::identity(reduce)], None, dst, |_, b| b)?;
+            rows.scatter(&[T::identity(reduce)], None, dst, |_, b| b, pool)?;
         }
-        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, reduce)?;
+        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, reduce, pool)?;
         if mean {
             let mut count = vec![include as u32; dst.len()];
-            rows.scatter(&[1], None, &mut count, |a, b| a + b)?;
+            rows.scatter(&[1], None, &mut count, |a, b| a + b, pool)?;
             with_wide_vectors(|| dst.iter_mut().zip(&count).for_each(|(v, &n)| *v = v.over(n.max(1))));
         }
     }, else {

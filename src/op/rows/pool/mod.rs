@@ -1,9 +1,11 @@
 //! Pooling: maxima and means over windows.
 
+mod planes;
 mod unpool;
 mod window;
 
-use self::window::{Kind, Pool, avg_pool, max_pool};
+use self::planes::{avg_pool, max_pool};
+use self::window::{Kind, Pool};
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
@@ -64,7 +66,7 @@ fn max_with_indices_row<const N: usize>() -> Op {
             ),
         ),
         |c, _| max_types(c, N),
-        Meaning::Routine(|c| max_pool(c, N)),
+        Meaning::Fill(|c, outs, threads| max_pool(c, outs, threads, N)),
     )
     .doc("the maximum of every window, and its index")
     .spelled(text!(
@@ -123,7 +125,7 @@ fn avg_row<const N: usize>() -> Op {
             ),
         ),
         |c, _| avg_type(c, N),
-        Meaning::Routine(|c| avg_pool(c, N)),
+        Meaning::Fill(|c, outs, threads| avg_pool(c, outs, threads, N)),
     )
     .doc("the mean of every window")
     .spelled(text!(
@@ -165,7 +167,7 @@ fn adaptive_avg_row<const N: usize>() -> Op {
             text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
         ),
         |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
-        Meaning::Routine(|c| avg_pool(c, N)),
+        Meaning::Fill(|c, outs, threads| avg_pool(c, outs, threads, N)),
     )
     .doc("the means of windows that are chosen to produce the given output size")
     .spelled(text!(
@@ -184,7 +186,7 @@ fn adaptive_max_with_indices_row<const N: usize>() -> Op {
             text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
         ),
         |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
-        Meaning::Routine(|c| max_pool(c, N)),
+        Meaning::Fill(|c, outs, threads| max_pool(c, outs, threads, N)),
     )
     .doc("the maxima of windows that are chosen to produce the given output size, and their indices")
     .form(

@@ -1,10 +1,10 @@
-//! Pooling windows, and the loops over them.
+//! Pooling windows: their places and the shapes of results.
 
-use crate::op::rows::dense::{Number, native, with_number, zeros};
+use crate::op::rows::dense::native;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, OpError, OpResult};
 use crate::tensor::Tensor;
-use crate::types::{DType, Dim, TensorType, Val};
+use crate::types::{DType, Dim, TensorType};
 
 /// The computation of a pool and the way its windows are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,11 @@ pub(in crate::op::rows) struct Pool {
 
 /// A window along one dim: operand indices `start, start + step, … < end`, and its size including padding.
 #[derive(Clone, Copy, Debug)]
-struct PoolWindow {
-    start: usize,
-    end: usize,
-    step: usize,
-    full: i64,
+pub(super) struct PoolWindow {
+    pub start: usize,
+    pub end: usize,
+    pub step: usize,
+    pub full: i64,
 }
 
 fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpResult<Vec<i64>> {
@@ -228,16 +228,19 @@ impl Pool {
 }
 
 /// A call with its operand converted to planes of up to three spatial dims.
-struct Planes {
-    pool: Pool,
-    x: Tensor,
-    shape: Vec<usize>,
-    count: usize,
-    size: [usize; 3],
-    windows: [Vec<PoolWindow>; 3],
+pub(super) struct Planes {
+    pub pool: Pool,
+    /// The operand in the dtype that is computed with.
+    pub x: Tensor,
+    /// The result's shape.
+    pub shape: Vec<usize>,
+    /// The size of a plane.
+    pub size: [usize; 3],
+    /// The windows along each dim of a plane.
+    pub windows: [Vec<PoolWindow>; 3],
 }
 
-fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
+pub(super) fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
     let pool = Pool::from_call(&c.types(), n, kind)?;
     let x = c.leaf("self")?;
     let shape: Vec<usize> = pool
@@ -259,128 +262,10 @@ fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
         windows[3 - n + d] = pool.windows_along(d, x.shape()[lead + d], shape[lead + d]);
     }
     Ok(Planes {
-        count: x.shape()[..lead].iter().product(),
         x: x.to(native(x.dtype())),
         pool,
         shape,
         size,
         windows,
     })
-}
-
-/// Maxima and their positions within the plane. NaN wins; the first of equal elements counts.
-fn max_planes<T: Number>(p: &Planes, out: &mut [T], indices: &mut [i64]) {
-    let x = p.x.as_slice::<T>();
-    let [_, h, w] = p.size;
-    let plane: usize = p.size.iter().product();
-    let mut o = 0;
-    for x in x.chunks_exact(plane.max(1)).take(p.count) {
-        for wd in &p.windows[0] {
-            for wh in &p.windows[1] {
-                for ww in &p.windows[2] {
-                    let (mut best, mut place) = (T::LOWEST, (wd.start * h + wh.start) * w + ww.start);
-                    for i in (wd.start..wd.end).step_by(wd.step) {
-                        for j in (wh.start..wh.end).step_by(wh.step) {
-                            let row = (i * h + j) * w;
-                            for k in (ww.start..ww.end).step_by(ww.step) {
-                                let v = x[row + k];
-                                if v.beats(best) {
-                                    (best, place) = (v, row + k);
-                                }
-                            }
-                        }
-                    }
-                    (out[o], indices[o]) = (best, place as i64);
-                    o += 1;
-                }
-            }
-        }
-    }
-}
-
-/// Max pooling: values and indices.
-pub(in crate::op::rows) fn max_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
-    let kind = if c.op.schema.index_of("output_size").is_some() {
-        Kind::AdaptiveMax
-    } else {
-        Kind::Max
-    };
-    let p = prepare_planes(c, n, kind)?;
-    let mut indices = zeros(DType::I64, &p.shape)?;
-    let mut out = zeros(native(p.pool.dtype), &p.shape)?;
-    if out.numel() > 0 {
-        with_number!(p.pool.dtype, T => max_planes::<T>(&p, out.as_mut_slice::<T>(), indices.as_mut_slice::<i64>()));
-    }
-    Ok(Val::Tuple(vec![Val::Leaf(out.to(p.pool.dtype)), Val::Leaf(indices)]))
-}
-
-/// The divisor that turns a window's sum into a mean.
-#[derive(Clone, Copy)]
-enum Divisor {
-    /// The number of elements in the window.
-    Present,
-    /// The window's size including padding.
-    Full,
-    /// The size of each dim in turn, as in torch's adaptive pools.
-    InTurn,
-    /// A fixed number.
-    Fixed(i64),
-}
-
-fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T]) {
-    let x = p.x.as_slice::<T>();
-    let [_, h, w] = p.size;
-    let plane: usize = p.size.iter().product();
-    let mut o = 0;
-    for x in x.chunks_exact(plane.max(1)).take(p.count) {
-        for wd in &p.windows[0] {
-            for wh in &p.windows[1] {
-                for ww in &p.windows[2] {
-                    let mut sum = T::default();
-                    for i in wd.start..wd.end {
-                        for j in wh.start..wh.end {
-                            let row = (i * h + j) * w;
-                            for v in x.get(row + ww.start..row + ww.end).unwrap_or_default() {
-                                sum = sum.add(*v);
-                            }
-                        }
-                    }
-                    let present = |v: &PoolWindow| v.end.saturating_sub(v.start) as i64;
-                    let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
-                    out[o] = match divisor {
-                        Divisor::InTurn => [wd, wh, ww].iter().fold(sum, |s, v| by(present(v), s)),
-                        Divisor::Fixed(n) => by(n, sum),
-                        Divisor::Full => by(wd.full * wh.full * ww.full, sum),
-                        Divisor::Present => match present(wd) * present(wh) * present(ww) {
-                            0 => T::default(),
-                            n => by(n, sum),
-                        },
-                    };
-                    o += 1;
-                }
-            }
-        }
-    }
-}
-
-/// Mean pooling.
-pub(in crate::op::rows) fn avg_pool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
-    let adaptive = c.op.schema.index_of("output_size").is_some();
-    let p = prepare_planes(c, n, if adaptive { Kind::AdaptiveAverage } else { Kind::Average })?;
-    let fixed = match c.op.schema.index_of("divisor_override") {
-        Some(_) => c.opt_int("divisor_override")?,
-        None => None,
-    };
-    let divisor = match fixed {
-        Some(0) => return Err(OpError::arg("divisor_override", "divisor must be not zero")),
-        Some(n) => Divisor::Fixed(n),
-        None if adaptive => Divisor::InTurn,
-        None if c.bool("count_include_pad")? => Divisor::Full,
-        None => Divisor::Present,
-    };
-    let mut out = zeros(native(p.pool.dtype), &p.shape)?;
-    if out.numel() > 0 {
-        with_number!(p.pool.dtype, T => mean_planes::<T>(&p, divisor, out.as_mut_slice::<T>()));
-    }
-    Ok(Val::Leaf(out.to(p.pool.dtype)))
 }

@@ -1,0 +1,227 @@
+//! The loops over pooling windows, plane by plane.
+
+use super::window::{Kind, Planes, PoolWindow, prepare_planes};
+use crate::op::rows::dense::{Number, native, with_number, zeros};
+use crate::op::rows::fill::{run_pairs, units_per_part};
+use crate::op::{Call, OpError, OpResult};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
+use std::hint::select_unpredictable;
+
+/// Part of a row that is at least this long is compared with the maximum in vectors before it is compared one by one.
+const LONG: usize = 8;
+
+impl Planes {
+    /// The number of elements of an operand's plane, at least 1.
+    fn plane(&self) -> usize {
+        self.size.iter().product::<usize>().max(1)
+    }
+
+    /// The number of elements of a result's plane, at least 1.
+    fn out_plane(&self) -> usize {
+        self.windows.iter().map(Vec::len).product::<usize>().max(1)
+    }
+
+    /// The number of planes that a thread handles at once.
+    fn planes_per_part(&self, bytes: usize, pool: &Pool) -> usize {
+        let count = self.x.numel() / self.plane();
+        units_per_part(count, bytes * (self.plane() + self.out_plane()), pool)
+    }
+
+    /// The windows over depth and height, in the order of the result's rows.
+    fn rows(&self) -> impl Iterator<Item = (&PoolWindow, &PoolWindow)> {
+        let [depths, heights, _] = &self.windows;
+        depths.iter().flat_map(|d| heights.iter().map(move |h| (d, h)))
+    }
+}
+
+/// The maxima of consecutive planes, and their places in their plane. NaN wins; the first of equal elements counts.
+struct MaxPlanes<'a, T> {
+    planes: &'a Planes,
+    x: &'a [T],
+    out: &'a mut [T],
+    places: &'a mut [i64],
+}
+
+impl<T: Number> WideLoop for MaxPlanes<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let p = self.planes;
+        let len = p.out_plane();
+        let outs = self.out.chunks_exact_mut(len).zip(self.places.chunks_exact_mut(len));
+        for (x, (out, places)) in self.x.chunks_exact(p.plane()).zip(outs) {
+            max_plane(p, x, out, places);
+        }
+    }
+}
+
+#[inline(always)]
+fn max_plane<T: Number>(p: &Planes, x: &[T], out: &mut [T], places: &mut [i64]) {
+    let [_, h, w] = p.size;
+    let columns = &p.windows[2];
+    let n = columns.len();
+    let outs = out.chunks_exact_mut(n).zip(places.chunks_exact_mut(n));
+    for ((depth, height), (out, places)) in p.rows().zip(outs) {
+        let first = (depth.start * h + height.start) * w;
+        out.fill(T::LOWEST);
+        (places.iter_mut().zip(columns)).for_each(|(place, c)| *place = (first + c.start) as i64);
+        for i in (depth.start..depth.end).step_by(depth.step) {
+            for j in (height.start..height.end).step_by(height.step) {
+                let at = (i * h + j) * w;
+                raise_maxima(&x[at..at + w], at, columns, out, places);
+            }
+        }
+    }
+}
+
+/// Raises the maxima of a row of windows to those of one row of elements, which begins at `at` in its plane.
+#[inline(always)]
+fn raise_maxima<T: Number>(row: &[T], at: usize, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
+    for ((best, place), c) in out.iter_mut().zip(places).zip(columns) {
+        let long = c.step == 1 && c.end >= c.start + LONG;
+        // Few rows have a new maximum.
+        if long && !row[c.start..c.end].iter().fold(false, |any, v| any | v.beats(*best)) {
+            continue;
+        }
+        for k in (c.start..c.end).step_by(c.step) {
+            let beats = row[k].beats(*best);
+            *best = select_unpredictable(beats, row[k], *best);
+            *place = select_unpredictable(beats, (at + k) as i64, *place);
+        }
+    }
+}
+
+/// The maxima of all planes and their places.
+fn max_planes<T: Number>(p: &Planes, out: &mut [T], places: &mut [i64], pool: &Pool) {
+    let x = p.x.as_slice::<T>();
+    let planes = p.planes_per_part(size_of::<T>(), pool);
+    let len = planes * p.out_plane();
+    run_pairs(pool, (out, len), (places, len), |i, out, places| {
+        let x = &x[i * planes * p.plane()..];
+        run_wide(MaxPlanes {
+            planes: p,
+            x,
+            out,
+            places,
+        });
+    });
+}
+
+/// Max pooling: values and indices.
+pub(super) fn max_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Pool, n: usize) -> OpResult<()> {
+    let adaptive = c.op.schema.index_of("output_size").is_some();
+    let p = prepare_planes(c, n, if adaptive { Kind::AdaptiveMax } else { Kind::Max })?;
+    let [values, places] = outs else {
+        return Err(OpError::arg("self", "values and indices are two results"));
+    };
+    let places = places.as_mut_slice::<i64>();
+    with_results(&p, values, |p, values| {
+        with_number!(p.pool.dtype, T => max_planes::<T>(p, values.as_mut_slice::<T>(), places, threads));
+    })
+}
+
+/// Runs `f` with the result, or with one of the dtype that is computed with, which is converted after.
+fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&Planes, &mut ViewMut<'_>)) -> OpResult<()> {
+    let dtype = native(p.pool.dtype);
+    if p.shape.contains(&0) {
+        return Ok(());
+    }
+    if p.x.numel() == 0 {
+        out.fill_from(&zeros(p.pool.dtype, &p.shape)?);
+        return Ok(());
+    }
+    if dtype == p.pool.dtype {
+        f(p, out);
+        return Ok(());
+    }
+    let mut wide = zeros(dtype, &p.shape)?;
+    with_number!(dtype, T => {
+        let mut view = ViewMut::from_slice(&p.shape, wide.as_mut_slice::<T>()).map_err(|e| OpError::shape(e.to_string()))?;
+        f(p, &mut view);
+    });
+    out.fill_from(&wide.to(p.pool.dtype));
+    Ok(())
+}
+
+/// The divisor that turns a window's sum into a mean.
+#[derive(Clone, Copy)]
+enum Divisor {
+    /// The number of elements in the window.
+    Present,
+    /// The window's size including padding.
+    Full,
+    /// The size of each dim in turn, as in torch's adaptive pools.
+    InTurn,
+    /// A fixed number.
+    Fixed(i64),
+}
+
+impl Divisor {
+    /// The mean of a window with this sum.
+    #[inline(always)]
+    fn divide<T: Number>(self, sum: T, window: [&PoolWindow; 3]) -> T {
+        let present = |v: &PoolWindow| v.end.saturating_sub(v.start) as i64;
+        let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
+        match self {
+            Divisor::InTurn => window.iter().fold(sum, |s, v| by(present(v), s)),
+            Divisor::Fixed(n) => by(n, sum),
+            Divisor::Full => by(window.iter().map(|v| v.full).product(), sum),
+            Divisor::Present => match window.iter().map(|v| present(v)).product() {
+                0 => T::default(),
+                n => by(n, sum),
+            },
+        }
+    }
+}
+
+/// The means of a plane's windows. Each sum is in the order of the elements; sums of a row of windows take turns, because additions of
+/// one wait for each other.
+fn mean_plane<T: Number>(p: &Planes, divisor: Divisor, x: &[T], out: &mut [T]) {
+    let [_, h, w] = p.size;
+    let columns = &p.windows[2];
+    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(columns.len())) {
+        out.fill(T::default());
+        for i in depth.start..depth.end {
+            for j in height.start..height.end {
+                let row = &x[(i * h + j) * w..][..w];
+                for (sum, c) in out.iter_mut().zip(columns) {
+                    let part = row.get(c.start..c.end).unwrap_or_default();
+                    *sum = part.iter().fold(*sum, |sum, v| sum.add(*v));
+                }
+            }
+        }
+        for (mean, width) in out.iter_mut().zip(columns) {
+            *mean = divisor.divide(*mean, [depth, height, width]);
+        }
+    }
+}
+
+fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T], pool: &Pool) {
+    let x = p.x.as_slice::<T>();
+    let planes = p.planes_per_part(size_of::<T>(), pool);
+    pool.run_parts(out, planes * p.out_plane(), |i, out| {
+        let x = x[i * planes * p.plane()..].chunks_exact(p.plane());
+        let outs = out.chunks_exact_mut(p.out_plane());
+        x.zip(outs).for_each(|(x, out)| mean_plane(p, divisor, x, out));
+    });
+}
+
+/// Mean pooling.
+pub(super) fn avg_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Pool, n: usize) -> OpResult<()> {
+    let adaptive = c.op.schema.index_of("output_size").is_some();
+    let p = prepare_planes(c, n, if adaptive { Kind::AdaptiveAverage } else { Kind::Average })?;
+    let fixed = match c.op.schema.index_of("divisor_override") {
+        Some(_) => c.opt_int("divisor_override")?,
+        None => None,
+    };
+    let divisor = match fixed {
+        Some(0) => return Err(OpError::arg("divisor_override", "divisor must be not zero")),
+        Some(n) => Divisor::Fixed(n),
+        None if adaptive => Divisor::InTurn,
+        None if c.bool("count_include_pad")? => Divisor::Full,
+        None => Divisor::Present,
+    };
+    with_results(&p, &mut outs[0], |p, out| {
+        with_number!(p.pool.dtype, T => mean_planes::<T>(p, divisor, out.as_mut_slice::<T>(), threads));
+    })
+}
