@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the f32 polynomials of src/codegen/formulas (pip install mpmath numpy): python tools/fit_formulas.py
+"""Fits the f32 polynomials of src/codegen (pip install mpmath numpy): python tools/fit_formulas.py
 
 Each is a minimax fit (Lawson's algorithm), whose coefficients are rounded to f32 one after the other, from the lowest power up, while
 the others are fitted again. The printed error is the largest one on 400 points, relative to the function that the polynomial
@@ -29,8 +29,9 @@ def lawson(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return best
 
 
-def fit(name: str, f: Function, low: float, high: float, degree: int, error: Callable[[float], float]) -> None:
-    """Fits f over low..high. `error(x)` is the relative error of the result for an error of 1 of the polynomial at x."""
+def fit(name: str, f: Function, low: float, high: float, degree: int, error: Callable[[float], float], two: bool = False) -> None:
+    """Fits f over low..high. `error(x)` is the relative error of the result for an error of 1 of the polynomial at x. With `two`, the
+    lowest coefficient is the sum of two f32 numbers."""
     nodes = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (2 * np.arange(400) + 1) / 800)
     y = np.array([float(f(mp.mpf(float(x)))) for x in nodes])
     weight = np.array([error(float(x)) for x in nodes])
@@ -39,6 +40,9 @@ def fit(name: str, f: Function, low: float, high: float, degree: int, error: Cal
         rest = y - sum(c * nodes**j for j, c in enumerate(fixed))
         c = lawson(np.stack([nodes**j for j in range(k, degree + 1)], 1), rest, weight)
         fixed.append(float(np.float32(c[0])))
+        if two and k == 0:
+            fixed[0] += float(np.float32(c[0] - fixed[0]))
+            print(f'const {name}_LOW: f32 = {np.float32(c[0] - np.float32(c[0])):.9g};')
     worst = np.max(np.abs(sum(c * nodes**j for j, c in enumerate(fixed)) - y) * weight)
     print(f'/// Relative error {worst:.1e}.\nconst {name}: [f32; {degree + 1}] = [')
     print(''.join(f'    {np.float32(c):.9g},\n' for c in reversed(fixed)) + '];')
@@ -96,6 +100,34 @@ def acosh_rest(u: mp.mpf) -> mp.mpf:
     return (mp.acosh(1 + u) / mp.sqrt(2 * u) - 1) / u
 
 
+def log_rest(base: mp.mpf) -> Function:
+    """The powers of log(1 + f) above the first, over f²."""
+    return lambda f: (mp.log1p(f) - f) / f**2 / mp.log(base) if abs(f) > mp.mpf(10) ** -12 else -1 / (2 * mp.log(base))
+
+
+def log_error(f: float) -> float:
+    """f² over the logarithm, which for m near 2/3 is that of 2 m."""
+    y = abs(float(np.log1p(f)))
+    other = abs(float(np.log1p(f))) if abs(f) < 0.2 else abs(float(np.log((1 + f) * (2 if f < 0 else 0.5))))
+    return f * f / min(y, other) if y > 1e-9 else abs(f)
+
+
+def exp_rest(r: mp.mpf) -> mp.mpf:
+    """(exp(r) - 1 - r) / r²."""
+    return (mp.expm1(r) - r) / r**2 if abs(r) > mp.mpf(10) ** -9 else mp.mpf(1) / 2
+
+
+def erf_ratio(s: mp.mpf) -> mp.mpf:
+    """(erf(x) / x - 1 - 0.12837917) / x² where s = x²."""
+    x = mp.sqrt(s)
+    return (mp.erf(x) / x - 1 - mp.mpf(float(np.float32(0.128379166)))) / s
+
+
+def erfc_power(t: mp.mpf) -> mp.mpf:
+    """log2(erfc(t)) / t."""
+    return mp.log(mp.erfc(t), 2) / t
+
+
 def erf_rest(s: mp.mpf) -> mp.mpf:
     """2 / sqrt(pi) / x² - erf(x) / x³ where s = x²."""
     x = mp.sqrt(s)
@@ -115,8 +147,15 @@ fit_odd('SINH', mp.sinh, 1, 3)
 fit_odd('ASINH', mp.asinh, 1, 8)
 fit_odd('ATANH', mp.atanh, 0.5, 6)
 fit('ACOSH', acosh_rest, 1e-6, 1, 6, lambda u: float(u * mp.sqrt(2 * u) / mp.acosh(1 + u)))
-fit('ERFC', scaled_erfc, -0.6, 8.1 / 12.1, 8, lambda t: float(1 / scaled_erfc(mp.mpf(t))))
+fit('ERFC', scaled_erfc, -0.6395, 8.1 / 12.1, 8, lambda t: float(1 / scaled_erfc(mp.mpf(t))), two=True)
 fit('ERF', erf_rest, 1e-6, 0.25, 3, lambda s: float(s * mp.sqrt(s) / mp.erfc(mp.sqrt(s))))
 fit('ERFINV', near, -2.5, 2.499999, 8, lambda u: float((2.5 - u) / inverse_ratio(mp.mpf(2.5 - u))))
 fit('ERFINV_FAR', far, 2.23 - 3.1, 3.9945 - 3.1, 8, lambda u: float(1 / far(mp.mpf(u))))
 fit('REST', log2_rest, 1e-6, 0.0401, 3, lambda z: 1.0)
+# Of src/codegen/poly.rs and exp.rs. A few last digits of the second ERFC are those with the least error of rounded results.
+for name, base in (('LOG', mp.e), ('LOG2', mp.mpf(2)), ('LOG10', mp.mpf(10))):
+    fit(name, log_rest(base), -0.33334, 0.33334, 8, log_error)
+fit('EXPM1', exp_rest, -0.2885, 0.4065, 5, lambda r: abs(r * r / float(mp.expm1(r))) if r else 0.0)
+fit_odd('TANH', mp.tanh, 0.88, 6)
+fit('ERF', erf_ratio, 1e-6, 1, 5, lambda s: float(s * mp.sqrt(s) / mp.erf(mp.sqrt(s))))
+fit('ERFC', erfc_power, 0.92, 4.2, 6, lambda t: float(mp.erfc(t) * t * mp.log(2)))

@@ -63,6 +63,30 @@ def erf_ratio(z):
     return mp.erf(x) / x if x > mp.mpf(10) ** -20 else 2 / mp.sqrt(mp.pi)
 
 
+def erf_rest(z):
+    """(erf(x) / x - 2 / sqrt(pi)) / x² where z = x²."""
+    if z < mp.mpf(10) ** -20:
+        return -2 / mp.sqrt(mp.pi) / 3
+    return (erf_ratio(z) - 2 / mp.sqrt(mp.pi)) / z
+
+
+def exp_rest(r):
+    """(exp(r) - 1 - r) / r²."""
+    return (mp.expm1(r) - r) / r**2 if abs(r) > mp.mpf(10) ** -20 else mp.mpf(1) / 2
+
+
+def sinh_rest(z):
+    """(sinh(x) - x) / x³ where z = x²."""
+    x = mp.sqrt(z)
+    return (mp.sinh(x) / x - 1) / z if z > mp.mpf(10) ** -20 else mp.mpf(1) / 6
+
+
+def atanh_rest(z):
+    """(atanh(x) - x) / x³ where z = x²."""
+    x = mp.sqrt(z)
+    return (mp.atanh(x) / x - 1) / z if z > mp.mpf(10) ** -20 else mp.mpf(1) / 3
+
+
 def inverse_erfc(q):
     """x with erfc(x) = q for q in 0..1."""
     w = -mp.log(q)
@@ -118,9 +142,12 @@ def bessel_far(order):
     return f
 
 
+fit('EXP', exp_rest, mp.mpf('-0.3467'), mp.mpf('0.4056'), 11)
+fit('SINH', sinh_rest, 0, 1, 7)
+fit('ATANH', atanh_rest, 0, mp.mpf(1) / 4, 13)
 fit('ERFC', scaled_erfc, -1, 1, 26)
 fit('ERFC_SHORT', scaled_erfc, -1, 1, 14)
-fit('ERF', erf_ratio, 0, 1, 11)
+fit('ERF', erf_rest, 0, 1, 10)
 fit('ERF_SHORT', erf_ratio, 0, 1, 7)
 FAR = mp.mpf('4.3')
 fit('ERFINV_NEAR', inverse_ratio, 0, 6, 26, 3)
@@ -133,9 +160,9 @@ fit('ATAN_SHORT', atan_ratio, 0, 1, 13)
 fit('LOG_GAMMA', log_gamma_ratio, 1, mp.mpf(5) / 2, 24, mp.mpf(7) / 4)
 fit('LOG_GAMMA_SHORT', log_gamma_ratio, 1, mp.mpf(5) / 2, 13, mp.mpf(7) / 4)
 fit('I0_NEAR', bessel_near(0), 0, 8, 29, 4, mp.mpf(1) / 4)
-fit('I0_FAR', bessel_far(0), 0, mp.mpf(1) / 8, 20, mp.mpf(1) / 16, 16)
+fit('I0_FAR', bessel_far(0), 0, mp.mpf(1) / 8, 23, mp.mpf(1) / 16, 16)
 fit('I1_NEAR', bessel_near(1), 0, 8, 29, 4, mp.mpf(1) / 4)
-fit('I1_FAR', bessel_far(1), 0, mp.mpf(1) / 8, 20, mp.mpf(1) / 16, 16)
+fit('I1_FAR', bessel_far(1), 0, mp.mpf(1) / 8, 23, mp.mpf(1) / 16, 16)
 fit('I0_NEAR_SHORT', bessel_near(0), 0, 8, 20, 4, mp.mpf(1) / 4)
 fit('I0_FAR_SHORT', bessel_far(0), 0, mp.mpf(1) / 8, 7, mp.mpf(1) / 16, 16)
 fit('I1_NEAR_SHORT', bessel_near(1), 0, 8, 20, 4, mp.mpf(1) / 4)

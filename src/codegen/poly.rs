@@ -1,9 +1,9 @@
-//! f32 functions as polynomials over groups of lanes, within 1 to 3 ULP of the true value. NaN, infinities, zeros and
+//! f32 functions as polynomials over groups of lanes, within 1 to 1.5 ULP of the true value. NaN, infinities, zeros and
 //! denormals give torch's values.
 //!
 //! Argument reductions are Cody and Waite's. The coefficients of exp, expm1 and tanh are minimax fits made
-//! with Lawson's algorithm and rounded to f32 one after the other. Those of log and erf follow N. Juffa's published
-//! approximations.
+//! with Lawson's algorithm and rounded to f32 one after the other (`tools/fit_formulas.py`), as are those of the logarithms and erf,
+//! whose forms follow N. Juffa's published approximations.
 
 // The coefficients have all their published digits.
 #![allow(clippy::excessive_precision)]
@@ -11,13 +11,67 @@
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder};
-use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
+use std::f32::consts::{LN_2, LOG2_E};
 
 pub(super) const F: RegisterClass = RegisterClass::F32;
 pub(super) const I: RegisterClass = RegisterClass::I32;
 
 /// 1.5 * 2^23. Adding it rounds a float to an integer, whose value is then in the low bits.
 pub(super) const MAGIC: f32 = 12582912.0;
+
+/// `(exp(r) - 1 - r) / r²` for r from -0.288 to 0.406: error 3.8e-10 of `exp(r) - 1`.
+const EXPM1: [f32; 6] = [
+    0.000209442907,
+    0.00139182142,
+    0.00833203457,
+    0.041666586,
+    0.166666701,
+    0.5,
+];
+
+/// `(log(1 + f) - f) / f²` for `|f| <= 1/3`: error 4.9e-9 of the logarithm.
+const LOG: [f32; 9] = [
+    -0.130327553,
+    0.140052915,
+    -0.121552013,
+    0.140018135,
+    -0.166822657,
+    0.200106382,
+    -0.249997675,
+    0.333332121,
+    -0.5,
+];
+
+/// [`LOG`] of base 2: error 7.3e-9.
+const LOG2: [f32; 9] = [
+    -0.189865738,
+    0.201818705,
+    -0.174775004,
+    0.202061221,
+    -0.240741029,
+    0.288687944,
+    -0.360667259,
+    0.480896711,
+    -0.72134757,
+];
+
+/// [`LOG`] of base 10: error 2.1e-9.
+const LOG10: [f32; 9] = [
+    -0.0568784215,
+    0.0609083027,
+    -0.0527048521,
+    0.0607901476,
+    -0.0724591389,
+    0.0869064108,
+    -0.10857223,
+    0.144764274,
+    -0.217147246,
+];
+
+/// A number as two summands.
+fn in_two(x: f64) -> [f32; 2] {
+    [x as f32, (x - x as f32 as f64) as f32]
+}
 
 impl Emitter<'_> {
     /// The polynomial with these coefficients, from the highest power down, by Horner's method.
@@ -67,25 +121,6 @@ impl Emitter<'_> {
         self.choose(&c, a, b)
     }
 
-    /// `expm1(r)` for `|r| <= ln(2) / 2`.
-    fn expm1_core(&mut self, r: &Lanes) -> Lanes {
-        let q = self.horner(
-            r,
-            &[1.9764353e-4, 1.3932366e-3, 8.333544e-3, 4.1666493e-2, 0.16666666, 0.5],
-        );
-        let r2 = self.fmul(r, r);
-        self.fma(&q, &r2, r)
-    }
-
-    /// Splits `x = n ln 2 + r` into the rounded n (as MAGIC + n) and r. `x` must be clamped.
-    fn reduce_ln2(&mut self, x: &Lanes) -> (Lanes, Lanes) {
-        let t = self.affine_k(x, LOG2_E, MAGIC);
-        let n = self.add_k(&t, -MAGIC);
-        let r = self.axpy(&n, -0.693359375, x);
-        let r = self.axpy(&n, 2.1219444e-4, &r);
-        (t, r)
-    }
-
     /// `2^n` for an integer n from -126 to 127.
     pub(super) fn power_of_two(&mut self, n: &Lanes) -> Lanes {
         let s = self.shl(n, 23);
@@ -94,11 +129,21 @@ impl Emitter<'_> {
         self.bitcast_lanes(F, &s)
     }
 
-    /// `exp(x) - 1`: 1 ULP, also near 0.
+    /// `exp(x) - 1`: 1.2 ULP, also near 0. `x = n ln 2 + r` with r from -0.288 to 0.405: for n = 1 and n = -1, where the result is
+    /// smaller than its summands, the polynomial has an error of a quarter of a ULP only.
     pub(super) fn expm1_f32(&mut self, x0: &Lanes) -> Lanes {
         let x = self.clamp_k(x0, -18.0, 89.0);
-        let (t, r) = self.reduce_ln2(&x);
-        let p = self.expm1_core(&r);
+        let y = self.affine_k(&x, LOG2_E, -0.084_962_5);
+        let t = self.add_k(&y, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        // The high part of r is exact. The low one is added to the smaller powers.
+        let high = self.axpy(&n, -0.693359375, &x);
+        let low = self.mul_k(&n, 2.1219444e-4);
+        let r = self.fadd(&high, &low);
+        let q = self.horner(&r, &EXPM1);
+        let r2 = self.fmul(&r, &r);
+        let p = self.fma(&q, &r2, &low);
+        let p = self.fadd(&p, &high);
         // (2^(n-1) p + (2^(n-1) - 1/2)) * 2, because 2^n may overflow where the result does not.
         let ti = self.bitcast_lanes(I, &t);
         let zero = self.int_like(I, &ti, MAGIC.to_bits() as i64 + 1);
@@ -110,7 +155,7 @@ impl Emitter<'_> {
         self.copysign(F, &y, x0)
     }
 
-    /// Splits a normal positive `a = 2^e m`, with m in 2/3..4/3, into e as a float and m - 1.
+    /// Splits a normal positive `a = 2^e m`, with m in 0.6668..1.3336, into e as a float and m - 1.
     fn split_log(&mut self, a: &Lanes) -> (Lanes, Lanes) {
         let (e, m) = self.split_exponent(a);
         let e = self.int_to_f32(&e);
@@ -119,10 +164,11 @@ impl Emitter<'_> {
         (e, f)
     }
 
-    /// The exponent times 2^23 (in its bit position), and the mantissa m in 2/3..4/3.
+    /// The exponent times 2^23 (in its bit position), and the mantissa m in 0.6668..1.3336: just above 2/3, so that `log10(2 m)` is not
+    /// below 1/8, where the same error is twice as many ULP.
     pub(super) fn split_exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
         let ai = self.bitcast_lanes(I, a);
-        let c = self.int_like(I, &ai, 0x3f2a_aaab);
+        let c = self.int_like(I, &ai, 0x3f2a_b400);
         let e = self.isub(&ai, &c);
         let mask = self.int_like(I, &e, 0xff80_0000u32 as i32 as i64);
         let e = self.band(&e, &mask);
@@ -135,49 +181,55 @@ impl Emitter<'_> {
         self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x))
     }
 
-    /// `log(1 + f) - f` for f in -1/3..1/3.
-    fn log_core(&mut self, f: &Lanes) -> Lanes {
+    /// The powers of `log_b(1 + f)` above the first, divided by `f²`, and `f²`, for f in -1/3..1/3.
+    fn log_core(&mut self, f: &Lanes, coefs: &[f32; 9]) -> (Lanes, Lanes) {
         let s = self.fmul(f, f);
-        let mut r = self.affine_k(&s, -0.130310059, -0.121483512);
-        let mut t = self.affine_k(&s, 0.140869141, 0.139814854);
-        let k = self.f32_like(f, -0.166846126);
+        let mut r = self.affine_k(&s, coefs[0], coefs[2]);
+        let mut t = self.affine_k(&s, coefs[1], coefs[3]);
+        let k = self.f32_like(f, coefs[4]);
         r = self.fma(&r, &s, &k);
-        let k = self.f32_like(f, 0.200120345);
+        let k = self.f32_like(f, coefs[5]);
         t = self.fma(&t, &s, &k);
-        let k = self.f32_like(f, -0.249996200);
+        let k = self.f32_like(f, coefs[6]);
         r = self.fma(&r, &s, &k);
         r = self.fma(&t, f, &r);
-        for k in [0.333331972, -0.5] {
-            let k = self.f32_like(f, k);
+        for k in &coefs[7..] {
+            let k = self.f32_like(f, *k);
             r = self.fma(&r, f, &k);
         }
-        self.fmul(&r, &s)
+        (r, s)
     }
 
-    /// A logarithm of base `b`: `e * log_b(2) + log_b(1 + f)`. Each factor is given as two summands.
-    fn log_base(&mut self, x: &Lanes, of_2: [f32; 2], of_e: [f32; 2]) -> Lanes {
+    /// [`Emitter::split_log`] of any number above zero.
+    fn split_any(&mut self, x: &Lanes) -> (Lanes, Lanes) {
         let tiny = f32::MIN_POSITIVE;
         let up = self.mul_k(x, 8388608.0);
         let a = self.choose_below(x, tiny, &up, x);
         let (e, f) = self.split_log(&a);
         let down = self.add_k(&e, -23.0);
-        let e = self.choose_below(x, tiny, &down, &e);
-        let p = self.log_core(&f);
-        let y = if of_e == [1.0, 0.0] {
-            let y = self.fadd(&p, &f);
-            self.axpy(&e, of_2[0], &y)
+        (self.choose_below(x, tiny, &down, &e), f)
+    }
+
+    /// A logarithm of base `b`: `e * log_b(2) + log_b(1 + f)`. Each factor is given as two summands. The first one of `log_b(2)` has
+    /// so few digits that its product with e is exact.
+    fn log_base(&mut self, x: &Lanes, of_2: [f32; 2], of_e: [f32; 2], coefs: &[f32; 9]) -> Lanes {
+        let (e, f) = self.split_any(x);
+        let (p, z) = self.log_core(&f, coefs);
+        let whole = if of_2[0] == 1.0 {
+            e.clone()
         } else {
-            // f * hi is exact enough only because hi has few significant bits. The other terms are small.
-            let low = self.mul_k(&p, of_e[0] + of_e[1]);
-            let low = self.axpy(&f, of_e[1], &low);
-            let low = if of_2[1] != 0.0 {
-                self.axpy(&e, of_2[1], &low)
-            } else {
-                low
-            };
-            let y = self.axpy(&f, of_e[0], &low);
-            self.axpy(&e, of_2[0], &y)
+            self.mul_k(&e, of_2[0])
         };
+        let sum = self.axpy(&f, of_e[0], &whole);
+        // The rounding error of the sum: the difference is exact, because f has the smaller part or the only one.
+        let rest = self.fsub(&whole, &sum);
+        let rest = self.axpy(&f, of_e[0], &rest);
+        let mut low = self.axpy(&f, of_e[1], &rest);
+        if of_2[1] != 0.0 {
+            low = self.axpy(&e, of_2[1], &low);
+        }
+        let low = self.fma(&p, &z, &low);
+        let y = self.fadd(&sum, &low);
         self.log_specials(x, 0.0, &y)
     }
 
@@ -199,28 +251,33 @@ impl Emitter<'_> {
 
     /// `log(x)`: 1 ULP.
     pub(super) fn log_f32(&mut self, x: &Lanes) -> Lanes {
-        self.log_base(x, [LN_2, 0.0], [1.0, 0.0])
+        self.log_plus(x, None)
     }
 
-    /// `log2(x)`: 1 to 2 ULP. `log2(e)` is 1.4423828 + 3.12…e-4.
+    /// `log(x) + low`, where `low` is small.
+    pub(super) fn log_plus(&mut self, x: &Lanes, low: Option<&Lanes>) -> Lanes {
+        let (e, f) = self.split_any(x);
+        let (p, z) = self.log_core(&f, &LOG);
+        let p = self.fmul(&p, &z);
+        let p = low.map_or(p.clone(), |low| self.fadd(&p, low));
+        let y = self.fadd(&p, &f);
+        let y = self.axpy(&e, LN_2, &y);
+        self.log_specials(x, 0.0, &y)
+    }
+
+    /// `log2(x)`: 1 ULP.
     pub(super) fn log2_f32(&mut self, x: &Lanes) -> Lanes {
-        let hi = 1.442_382_8;
-        self.log_base(x, [1.0, 0.0], [hi, (std::f64::consts::LOG2_E - hi as f64) as f32])
+        self.log_base(x, [1.0, 0.0], in_two(std::f64::consts::LOG2_E), &LOG2)
     }
 
-    /// `log10(x)`: 1 to 2 ULP.
+    /// `log10(x)`: 1 ULP.
     pub(super) fn log10_f32(&mut self, x: &Lanes) -> Lanes {
-        let (two, e) = (0.301_025_39_f32, 0.434_326_17_f32);
-        let low = |exact: f64, hi: f32| (exact - hi as f64) as f32;
-        debug_assert!((two * LOG2_10 - 1.0).abs() < 1e-3);
-        self.log_base(
-            x,
-            [two, low(std::f64::consts::LOG10_2, two)],
-            [e, low(std::f64::consts::LOG10_E, e)],
-        )
+        let high = 0.301_025_39_f32;
+        let of_2 = [high, (std::f64::consts::LOG10_2 - high as f64) as f32];
+        self.log_base(x, of_2, in_two(std::f64::consts::LOG10_E), &LOG10)
     }
 
-    /// `log(1 + x)`: 1 to 2 ULP, also near 0.
+    /// `log(1 + x)`: 1.5 ULP, also near 0.
     pub(super) fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
         let u = self.add_k(x, 1.0);
         let (e, m) = self.split_exponent(&u);
@@ -233,7 +290,8 @@ impl Emitter<'_> {
         let exact = self.fma(x, &s, &c);
         let rounded = self.add_k(&m, -1.0);
         let f = self.choose_below(x, 1e18, &exact, &rounded);
-        let p = self.log_core(&f);
+        let (p, z) = self.log_core(&f, &LOG);
+        let p = self.fmul(&p, &z);
         let y = self.fadd(&p, &f);
         let e = self.int_to_f32(&e);
         let y = self.axpy(&e, 1.1920929e-7 * LN_2, &y);

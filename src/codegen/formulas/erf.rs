@@ -4,18 +4,21 @@ use super::{MAGIC, Real};
 use crate::codegen::exp::EXP;
 use std::f32::consts::LOG2_E;
 
-/// `(a + 2) exp(a²) erfc(a)` by `(a - 2) / (a + 2)`, for a from 1/2 to 10: relative error 1.7e-8.
+/// `(a + 2) exp(a²) erfc(a)` by `(a - 2) / (a + 2)`, for a from 0.44 to 10: relative error 9.6e-9.
 const ERFC: [f32; 9] = [
-    -0.000456153357,
-    -0.000809732883,
-    0.00298928563,
-    0.00647506956,
-    -0.021490857,
-    -0.0364423171,
-    0.279470712,
-    -0.687160671,
+    -0.000493175699,
+    -0.000792965409,
+    0.00301599875,
+    0.00646526599,
+    -0.0214972198,
+    -0.0364407189,
+    0.279471248,
+    -0.68716073,
     1.02158272,
 ];
+
+/// What the last coefficient lacks.
+const ERFC_LOW: f32 = -8.153709707414691e-09;
 
 /// `2 / sqrt(pi)` as two summands.
 const SLOPE: f32 = std::f32::consts::FRAC_2_SQRT_PI;
@@ -63,15 +66,18 @@ fn gaussian<R: Real>(a: R) -> [R; 4] {
     let lost = a.product_error(a, z.negate());
     let t = z.affine(LOG2_E, MAGIC);
     let n = t - MAGIC;
-    let r = n.axpy(2.1219444e-4, n.axpy(-0.693359375, z));
-    let p = r.horner(&EXP[..6]);
+    let high = n.axpy(-0.693359375, z);
+    let r = n.axpy(2.1219444e-4, high);
+    // The sum of the first two powers, with its rounding error and the low part of r.
+    let [rest @ .., _, _] = &EXP;
     let one = r.constant(1.0);
-    let e = p.fma(r, one);
-    let e_low = p.fma(r, one - e) - e * lost;
-    [e, e_low, n, t]
+    let e = high + one;
+    let e_low = n.axpy(2.1219444e-4, (one - e) + high);
+    let e_low = (r * r).fma(r.horner(rest), e_low);
+    [e, (e + e_low).negate().fma(lost, e_low), n, t]
 }
 
-/// `erfc(a)` for a from 1/2 to 10. The factors are products of two summands: three roundings would be over 2 ULP.
+/// `erfc(a)` for a from 0.44 to 10. The factors are products of two summands: three roundings would be over 2 ULP.
 fn tail<R: Real>(a: R) -> R {
     let d = a + 2.0;
     let u = d.constant(1.0) / d;
@@ -82,19 +88,28 @@ fn tail<R: Real>(a: R) -> R {
         let product = u * d;
         (u.constant(1.0) - product) - u.product_error(d, product)
     };
-    let lost = rest - u * (a - (d - 2.0));
-    let t = (a - 2.0) * u;
-    let [coefficients @ .., last] = &ERFC;
-    let p = t.horner(coefficients);
-    let q = p.fma(t, t.constant(*last));
-    let q_low = p.fma(t, t.constant(*last) - q);
+    // What `a + 2` lost, and what `4 - d` did not.
+    let far = u * (a - (d - 2.0));
+    let lost = rest - far;
+    let difference = d - 4.0;
+    let t = difference * u;
+    let t_low = t.fma(lost, difference.product_error(u, t)) + far;
+    let [coefficients @ .., next, last] = &ERFC;
+    let [next, last] = [*next, *last].map(|k| t.constant(k));
+    let first = t.horner(coefficients);
+    let p = first.fma(t, next);
+    let q = p.fma(t, last);
+    // The slope of the polynomial is near to this line.
+    let low = t_low.fma(t.affine(0.56, -0.69), t.constant(ERFC_LOW));
+    let low = first.fma(t, next - p).fma(t, low);
+    let q_low = p.fma(t, last - q) + low;
     let m = q * u;
     let m_low = q.product_error(u, m) + m.fma(lost, q_low * u);
     let [e, e_low, n, magic] = gaussian(a);
     e.fma(m, e.fma(m_low, e_low * m)).times_power(n, magic)
 }
 
-/// `erfc(x)`: 1.8 ULP.
+/// `erfc(x)`: 1 ULP.
 pub(super) fn erfc<R: Real>(x: R) -> R {
     let a = x.abs();
     let y = tail(a.at_most(10.1));
@@ -105,7 +120,8 @@ pub(super) fn erfc<R: Real>(x: R) -> R {
     let difference = x.axpy(-SLOPE, one);
     let error = x.axpy(-SLOPE, one - difference);
     let near = difference + p.fma(x, error);
-    R::pick(a.below(a.constant(0.5)), near, far)
+    // Above 0.443, `1 - difference` would not be exact.
+    R::pick(a.below(a.constant(0.44)), near, far)
 }
 
 /// `erfinv(y)`: 2 ULP.

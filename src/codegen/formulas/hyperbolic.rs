@@ -77,16 +77,16 @@ fn ln_of_sum<R: Real>(a: R, root: R) -> R {
     R::pick(huge, l + LN_2, l)
 }
 
-/// `asinh(x)`: 2.4 ULP.
+/// `asinh(x)`: 2.2 ULP.
 pub(super) fn asinh<R: Real>(x: R) -> R {
     let a = x.abs();
     let s = x * x;
     let near = a.fma(s.horner(&ASINH) * s, a);
-    let far = ln_of_sum(a, (s + 1.0).sqrt());
+    let far = ln_of_sum(a, a.fma(a, a.constant(1.0)).sqrt());
     R::pick(a.below(a.constant(1.0)), near, far).or_sign(x)
 }
 
-/// `acosh(x)`: 2 ULP.
+/// `acosh(x)`: 1.6 ULP.
 pub(super) fn acosh<R: Real>(x: R) -> R {
     let u = x - 1.0;
     let root = (u + u).sqrt();
@@ -95,13 +95,17 @@ pub(super) fn acosh<R: Real>(x: R) -> R {
     R::pick(x.constant(2.0).below(x), far, near)
 }
 
-/// `atanh(x)`: 2 ULP.
+/// `atanh(x)`: 0.8 ULP.
 pub(super) fn atanh<R: Real>(x: R) -> R {
     let a = x.abs();
     let s = x * x;
     let near = a.fma(s.horner(&ATANH) * s, a);
     let one = a.constant(1.0);
-    let far = ((one + a) / (one - a)).ln() * 0.5;
+    let (sum, rest) = (one + a, one - a);
+    let q = sum / rest;
+    // What the sum and the quotient lost, relative to the sum, which is about 1.7.
+    let lost = (a - (sum - one)) + q.negate().fma(rest, sum);
+    let far = q.ln_plus(lost * 0.58) * 0.5;
     // The quotient of infinities is a NaN with a sign, which `ln` may keep or not.
     R::pick(a.below(a.constant(0.5)), near, far).abs().or_sign(x)
 }

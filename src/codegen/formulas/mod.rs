@@ -40,12 +40,14 @@ pub(super) trait Real:
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn floor(self) -> Self;
-    /// `[e, m]` with a normal positive `self = 2^e m` and m in 2/3..4/3.
+    /// `[e, m]` with a normal positive `self = 2^e m` and m in 0.6668..1.3336.
     fn split_power(self) -> [Self; 2];
     /// The natural logarithm: 1 ULP.
     fn ln(self) -> Self;
     /// `self`, which must not be negative, with the sign of `sign`.
     fn or_sign(self, sign: Self) -> Self;
+    /// `ln(self) + low` for a small `low`.
+    fn ln_plus(self, low: Self) -> Self;
     /// `self < other`.
     fn below(self, other: Self) -> Self::Mask;
     fn equals(self, other: Self) -> Self::Mask;

@@ -137,6 +137,10 @@ impl Real for Vector<'_, '_> {
         self.emit(|e, x| e.log_f32(x))
     }
 
+    fn ln_plus(self, low: Self) -> Self {
+        self.emit2(low, |e, x, low| e.log_plus(x, Some(low)))
+    }
+
     fn or_sign(self, sign: Self) -> Self {
         self.emit2(sign, |e, x, y| e.or_sign(F, x, y))
     }

@@ -131,7 +131,10 @@ fn angle<const WIDE: bool>(n: f64, d: f64) -> (f64, f64) {
         (above, below) = (pick(beyond, p, above), pick(beyond, q, below));
         (high, low) = (pick(beyond, h, high), pick(beyond, l, low));
     }
-    let t = above / below;
+    let u = 1.0 / below;
+    let t = above * u;
+    // What the quotient leaves.
+    let low = fma(fma(-t, below, above), u, low);
     let z = t * t;
     (high, t - (t * z * horner(z, &ATAN) - low))
 }
@@ -168,7 +171,9 @@ impl Function for Atan2 {
         let both = n == d && (n == 0.0 || n == f64::INFINITY);
         if WIDE {
             let most = pick(n > d, n, d);
-            let scale = pick(most > 1e300, 1e-20, pick(most < 1e-280, 1e25, 1.0));
+            // Powers of two.
+            let down = 1.3552527156068805e-20;
+            let scale = pick(most > 1e300, down, pick(most < 1e-280, 9.671406556917033e24, 1.0));
             (n, d) = (n * scale, d * scale);
         }
         let infinite = n == f64::INFINITY;

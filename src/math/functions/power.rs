@@ -106,12 +106,14 @@ impl Function for Hypot {
         if !WIDE {
             return pick(infinite, f64::INFINITY, fma(x, x, y * y).sqrt());
         }
-        let most = pick(x.abs() > y.abs(), x.abs(), y.abs());
+        let more = x.abs() > y.abs();
+        let (most, least) = (pick(more, x, y).abs(), pick(more, y, x).abs());
         let large = most > 1e150;
         let small = most < 1e-140;
         let scale = pick(large, 2.409919865102884e-181, pick(small, 4.149515568880993e180, 1.0));
         let back = pick(large, 4.149515568880993e180, pick(small, 2.409919865102884e-181, 1.0));
-        let (x, y) = (x * scale, y * scale);
-        pick(infinite, f64::INFINITY, fma(x, x, y * y).sqrt() * back)
+        let (most, least) = (most * scale, least * scale);
+        // The square of the larger number is not rounded.
+        pick(infinite, f64::INFINITY, fma(most, most, least * least).sqrt() * back)
     }
 }

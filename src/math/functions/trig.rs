@@ -27,20 +27,27 @@ const COS: [f64; 6] = [
     4.16666666666666019037e-02,
 ];
 
-/// The sine and the cosine of `x + low`, where `|x| <= pi / 4`.
+/// The sine and the cosine of `x + low`, where `|x| <= pi / 4`, each as two summands.
 #[inline(always)]
-pub(super) fn sine_and_cosine(x: f64, low: f64) -> (f64, f64) {
+fn parts(x: f64, low: f64) -> [f64; 4] {
     let z = x * x;
     let v = z * x;
     let r = horner(z, &SIN);
-    let sin = x - ((z * (0.5 * low - v * r) - low) - v * SIN_FIRST);
+    let sin_rest = -((z * (0.5 * low - v * r) - low) - v * SIN_FIRST);
     let r = z * horner(z, &COS);
     let half = 0.5 * z;
     let w = 1.0 - half;
-    (sin, w + (((1.0 - w) - half) + (z * r - x * low)))
+    [x, sin_rest, w, ((1.0 - w) - half) + (z * r - x * low)]
 }
 
-/// The sine and the cosine of the remainder of `x` by pi / 2, and the quadrant in the low bits.
+/// The sine and the cosine of `x + low`, where `|x| <= pi / 4`.
+#[inline(always)]
+pub(super) fn sine_and_cosine(x: f64, low: f64) -> (f64, f64) {
+    let [sin, sin_low, cos, cos_low] = parts(x, low);
+    (sin + sin_low, cos + cos_low)
+}
+
+/// The remainder of `x` by pi / 2 as two summands, and the quadrant in the low bits.
 #[inline(always)]
 fn reduced(x: f64) -> (f64, f64, u64) {
     let t = fma(x, FRAC_2_PI, MAGIC);
@@ -48,15 +55,14 @@ fn reduced(x: f64) -> (f64, f64, u64) {
     let r = fma(-n, FRAC_PI_2, x);
     let w = n * FRAC_PI_2_LOW;
     let high = r - w;
-    let low = (r - high) - w;
-    let (sin, cos) = sine_and_cosine(high, low);
-    (sin, cos, t.to_bits())
+    (high, (r - high) - w, t.to_bits())
 }
 
 /// The sine of `x + quadrants pi / 2`.
 #[inline(always)]
 fn sine(x: f64, quadrants: u64) -> f64 {
-    let (sin, cos, k) = reduced(x);
+    let (high, low, k) = reduced(x);
+    let (sin, cos) = sine_and_cosine(high, low);
     let k = k.wrapping_add(quadrants);
     let y = pick(k & 1 == 1, cos, sin);
     f64::from_bits(y.to_bits() ^ (k & 2) << 62)
@@ -84,8 +90,19 @@ macro_rules! trigonometric {
 // The reduction turns -0.0 into 0.0.
 trigonometric!(Sin, f64::sin, |x| pick(x == 0.0, x, sine(x, 0)));
 trigonometric!(Cos, f64::cos, |x| sine(x, 1));
-trigonometric!(Tan, f64::tan, |x| {
-    let (sin, cos, k) = reduced(x);
+trigonometric!(Tan, f64::tan, |x| pick(x == 0.0, x, tangent(x)));
+
+/// The tangent: a quotient, corrected by what it leaves and by what its operands lost.
+#[inline(always)]
+fn tangent(x: f64) -> f64 {
+    let (high, low, k) = reduced(x);
+    let [s, s_rest, c, c_rest] = parts(high, low);
+    let (sin, cos) = (s + s_rest, c + c_rest);
+    let (sin_low, cos_low) = ((s - sin) + s_rest, (c - cos) + c_rest);
     let odd = k & 1 == 1;
-    pick(x == 0.0, x, pick(odd, -cos, sin) / pick(odd, sin, cos))
-});
+    let (n, n_low) = (pick(odd, -cos, sin), pick(odd, -cos_low, sin_low));
+    let (d, d_low) = (pick(odd, sin, cos), pick(odd, sin_low, cos_low));
+    let u = 1.0 / d;
+    let q = n * u;
+    fma(fma(-q, d, n) + fma(-q, d_low, n_low), u, q)
+}
