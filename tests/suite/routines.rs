@@ -56,7 +56,7 @@ fn run(text: &str, threads: usize) -> Vec<Vec<u8>> {
     let compiled = Model::from_text(text).and_then(|m| m.compile(&Options::new().threads(threads).cache(false)));
     let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e}"));
     let out = compiled.run(inputs).unwrap_or_else(|e| panic!("{text}: {e}"));
-    out.leaves().into_iter().map(|t| t.bytes().to_vec()).collect()
+    out.tensors().into_iter().map(|t| t.bytes().to_vec()).collect()
 }
 
 #[test]
