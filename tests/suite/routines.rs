@@ -1,4 +1,4 @@
-//! Operations that no kernel covers: their results, which do not depend on the number of threads.
+//! Operations that no kernel covers, and others whose results must not depend on the number of threads.
 
 use fxc::{Model, Options, Tensor};
 
@@ -20,6 +20,8 @@ const CALLS: &[&str] = &[
     "aten.topk.default(%x, 3, 1, False)",
     "aten.sort.default(%x, 2, True)",
     "aten.median.dim(%x, 1)",
+    "aten.histc.default(%x, 64, -1.5, 3)",
+    "aten.dot.default(%line, %line)",
 ];
 
 fn graph(call: &str) -> String {
@@ -29,6 +31,7 @@ fn graph(call: &str) -> String {
     %i : i64[48, 64, 64] = placeholder i
     %x4 = call_function aten.view.default(%x, [12, 4, 64, 64])
     %flat = call_function aten.view.default(%x, [48, 4096])
+    %line = call_function aten.view.default(%x, [196608])
     %first = call_function aten.clamp.default(%i, 0, 47)
     %y = call_function {call}
     output %y

@@ -202,8 +202,19 @@ fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decomp
     Op::new((name, schema), rule, Meaning::Decompose(f))
 }
 
+/// Whether the product is a sum of products of f32 or f64: a loop that runs on all threads, and whose blocks of sums are more exact than
+/// the sums of a matrix product.
+fn is_inner_product(x: &Traced, y: &Traced) -> OpResult<bool> {
+    let vectors = x.rank()? == 1 && y.rank()? == 1 && x.shape()? == y.shape()?;
+    Ok(vectors && matches!(x.dtype(), DType::F32 | DType::F64))
+}
+
 /// `x @ y` where a vector on the left is a row and a vector on the right is a column; the result lacks that dim.
 fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
+    if is_inner_product(x, y)? {
+        let terms = b.mul(x, y)?;
+        return b.sum(terms);
+    }
     let (row, column) = (x.rank()? == 1, y.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
     let y = if column { b.unsqueeze(y, 1)? } else { y.clone() };

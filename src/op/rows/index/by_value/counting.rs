@@ -2,8 +2,10 @@
 
 use crate::op::IndexLimit;
 use crate::op::rows::dense::{to_i64_indices, zeros};
+use crate::op::rows::fill::units_per_part;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
-use crate::tensor::{Tensor, with_wide_vectors};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
 use std::ops::{Div, Mul, Sub};
 
@@ -30,7 +32,7 @@ pub(super) fn histogram_rows() -> Vec<Op> {
                 }
                 Ok(Val::Leaf(TensorType::new(x.dtype, vec![Dim::Const(bins)])))
             },
-            Meaning::Routine(histc),
+            Meaning::Fill(histc),
         )
         .doc("the number of elements in each of `bins` equal intervals")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -118,17 +120,18 @@ pub(super) fn by_max() -> Op {
     .doc("one_hot with the number of classes inferred from the largest index")
 }
 
-fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn histc(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let bins = c.int("bins")?.max(1) as usize;
     let bounds = (c.f64("min")?, c.f64("max")?);
     // Computed in the tensor's own dtype and in torch's order of operations, because values at bin edges depend on
     // both.
     let counts = match x.dtype() {
-        DType::F32 => count_bins(x.as_slice::<f32>(), bounds, bins, |x| x as f64, |x| x as f32),
-        _ => count_bins(x.to(DType::F64).as_slice::<f64>(), bounds, bins, |x| x, |x| x),
+        DType::F32 => count_bins(x.as_slice::<f32>(), bounds, bins, |x| x as f64, |x| x as f32, pool),
+        _ => count_bins(x.to(DType::F64).as_slice::<f64>(), bounds, bins, |x| x, |x| x, pool),
     }?;
-    Ok(Val::Leaf(Tensor::from_slice(&[bins], &counts).to(x.dtype())))
+    outs[0].fill_from(&counts.to(x.dtype()));
+    Ok(())
 }
 
 /// The bounds of the bins: those of the elements if the call's are equal.
@@ -155,46 +158,67 @@ fn histogram_range<T: Copy>(
     Ok((low, high))
 }
 
-/// The number of elements in each bin.
+/// The number of elements in each bin, as f64.
 fn count_bins<T>(
     v: &[T],
     bounds: (f64, f64),
     bins: usize,
-    wide: impl Fn(T) -> f64 + Copy,
+    wide: impl Fn(T) -> f64 + Copy + Sync,
     narrow: impl Fn(f64) -> T,
-) -> OpResult<Vec<f64>>
+    pool: &Pool,
+) -> OpResult<Tensor>
 where
-    T: Copy + PartialOrd + Sub<Output = T> + Mul<Output = T> + Div<Output = T>,
+    T: Copy + PartialOrd + Sub<Output = T> + Mul<Output = T> + Div<Output = T> + Sync,
 {
     let (low, high) = histogram_range(v, bounds, wide)?;
     let (low, high, number) = (narrow(low), narrow(high), narrow(bins as f64));
     let width = high - low;
     // torch compares with bounds that it makes from the width, and these are NaN.
     if wide(width).is_infinite() {
-        return Ok(vec![0.0; bins]);
+        return zeros(DType::F64, &[bins]);
     }
-    // Bin `bins` is for what is outside. Several counts per bin, because equal neighbours would wait for each other.
-    const COPIES: usize = 4;
-    let mut counts = vec![[0u64; COPIES]; bins + 1];
+    let bin_of = |x: T| {
+        let nearest = wide((x - low) * number / width);
+        // The first bin is where torch counts an element whose product overflows.
+        let nearest = if nearest.is_finite() { nearest as usize } else { 0 };
+        let inside = (x >= low) & (x <= high);
+        if inside { nearest.min(bins - 1) } else { bins }
+    };
+    // Counts of a part cost about as much as its elements at most.
+    let part = units_per_part(v.len(), size_of::<T>(), pool).max(bins);
+    let parts = v.len().div_ceil(part).max(1);
+    let mut counts = zeros(DType::I64, &[parts, bins + 1, COPIES])?;
+    let n = (bins + 1) * COPIES;
+    pool.run_parts(counts.as_mut_slice::<i64>(), n, |i, counts| {
+        let end = v.len().min((i + 1) * part);
+        count_part(&v[i * part..end], bin_of, counts.as_chunks_mut::<COPIES>().0);
+    });
+    sum_counts(counts.as_slice::<i64>().chunks_exact(n), bins)
+}
+
+/// The counts of all parts together, as f64.
+fn sum_counts<'a>(parts: impl Iterator<Item = &'a [i64]>, bins: usize) -> OpResult<Tensor> {
+    let mut sums = zeros(DType::F64, &[bins])?;
+    let totals = sums.as_mut_slice::<f64>();
+    for counts in parts {
+        let bins = totals.iter_mut().zip(counts.as_chunks::<COPIES>().0);
+        bins.for_each(|(total, c)| *total += c.iter().sum::<i64>() as f64);
+    }
+    Ok(sums)
+}
+
+/// The counts of a bin that take turns, because additions to one count would wait for each other.
+const COPIES: usize = 4;
+
+/// Counts elements by bin.
+fn count_part<T: Copy>(v: &[T], bin_of: impl Fn(T) -> usize, counts: &mut [[i64; COPIES]]) {
     let mut places = [0; 256];
     for v in v.chunks(places.len()) {
-        with_wide_vectors(|| {
-            for (p, &x) in places.iter_mut().zip(v) {
-                let nearest = wide((x - low) * number / width);
-                // The first bin is where torch counts an element whose product overflows.
-                let nearest = if nearest.is_finite() { nearest as usize } else { 0 };
-                *p = if (x >= low) & (x <= high) {
-                    nearest.min(bins - 1)
-                } else {
-                    bins
-                };
-            }
-        });
+        with_wide_vectors(|| places.iter_mut().zip(v).for_each(|(p, &x)| *p = bin_of(x)));
         for (k, &p) in places[..v.len()].iter().enumerate() {
             counts[p][k % COPIES] += 1;
         }
     }
-    Ok(counts[..bins].iter().map(|c| c.iter().sum::<u64>() as f64).collect())
 }
 
 fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
