@@ -13,6 +13,7 @@ const CALLS: &[&str] = &[
     "aten.scatter.src(%x, 1, %i, %x)",
     "aten.scatter_add.default(%x, 2, %i, %x)",
     "aten.scatter_add.default(%x, 0, %first, %x)",
+    "aten.scatter_add.default(%x, 0, %one, %x)",
     "aten.scatter.value(%x, 2, %i, 0.5)",
     "aten.scatter_reduce.two(%x, 1, %i, %x, \"mean\")",
     "aten.scatter_reduce.two(%x, 1, %i, %x, \"amax\", include_self=False)",
@@ -33,6 +34,7 @@ fn graph(call: &str) -> String {
     %flat = call_function aten.view.default(%x, [48, 4096])
     %line = call_function aten.view.default(%x, [196608])
     %first = call_function aten.clamp.default(%i, 0, 47)
+    %one = call_function aten.slice.Tensor(%first, 0, 5, 6)
     %y = call_function {call}
     output %y
 }}

@@ -267,12 +267,11 @@ impl<'a> IndexedRows<'a> {
         (line, self.base(row, &self.strides).min(len))
     }
 
-    /// The number of rows that write to one block of the other tensor and the block's length, if the rows of the outermost dim have
-    /// blocks of their own.
+    /// The number of rows that write to one block of the other tensor and the block's length, if the rows of a dim before the indexed
+    /// one have blocks of their own.
     fn rows_per_block(&self) -> Option<(usize, usize)> {
         let (first, block) = (*self.dims.first()?, *self.strides.first()?);
-        (self.dims.len() > 1 && first != self.dim && block > 0)
-            .then(|| (self.row_count() / self.shape[0].max(1), block))
+        (self.dims.len() > 1 && first < self.dim && block > 0).then(|| (self.row_count() / self.shape[0].max(1), block))
     }
 
     /// Combines for each index the element of `src` that belongs to it with the one of `dst` that it names, in order. `third` are the
