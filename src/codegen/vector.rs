@@ -8,6 +8,7 @@ use super::analysis::{body_shape, body_weight, constants_of, find_varying, store
 use super::lanes::RegisterClass;
 use super::state::{End, FunctionLowering, LoopState, LoweredValue, VarAt};
 use crate::kernel::{self, Loop, ReduceOp};
+use crate::math::functions::LANES_PER_CALL;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashSet;
 
@@ -226,9 +227,9 @@ impl FunctionLowering<'_> {
         if shape.wide {
             n /= 2;
         }
-        // A call is worth its cost for many lanes. Vector functions compute blocks of this size.
+        // A call is worth its cost for many lanes.
         if shape.calls {
-            n = n.max(32);
+            n = n.max(LANES_PER_CALL);
         }
         let extent = self.k.extent(l.vars[0]);
         let least = 4 * wider;

@@ -144,17 +144,19 @@ unsafe fn run_whole<F: Function, T: FloatElement, L: Load<T>, const N: usize>(x:
     }
 }
 
-/// Computes `n` elements. Compiled code calls it for groups of 32 elements, and for what remains.
+/// The number of elements that vector functions compute at once: callers pass this many where they can.
+pub(crate) const LANES_PER_CALL: usize = 32;
+
+/// Computes `n` elements, a block of [`LANES_PER_CALL`] at a time, and the rest in short blocks.
 #[inline(always)]
 unsafe fn run<F: Function, T: FloatElement, L: Load<T>>(n: usize, x: *const T, y: *const T, out: *mut T) {
-    const LONG: usize = 32;
     const SHORT: usize = 8;
     let mut at = 0;
     // SAFETY: the caller provides `n` elements of each.
     unsafe {
-        while n - at >= LONG {
-            run_whole::<F, T, L, LONG>(x.add(at), y.add(at), out.add(at));
-            at += LONG;
+        while n - at >= LANES_PER_CALL {
+            run_whole::<F, T, L, LANES_PER_CALL>(x.add(at), y.add(at), out.add(at));
+            at += LANES_PER_CALL;
         }
         while at < n {
             // A whole block in memory of its own: with the operands and results of a part, the compiler makes scalar code.

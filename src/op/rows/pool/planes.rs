@@ -115,13 +115,14 @@ pub(super) fn max_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Poo
         return Err(OpError::arg("self", "values and indices are two results"));
     };
     let places = places.as_mut_slice::<i64>();
-    with_results(&p, values, |p, values| {
-        with_number!(p.pool.dtype, T => max_planes::<T>(p, values.as_mut_slice::<T>(), places, threads));
+    with_results(&p, values, |values| {
+        with_number!(p.pool.dtype, T => max_planes::<T>(&p, values.as_mut_slice::<T>(), places, threads));
     })
 }
 
-/// Runs `f` with the result, or with one of the dtype that is computed with, which is converted after.
-fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&Planes, &mut ViewMut<'_>)) -> OpResult<()> {
+/// Runs `f` with the result, or with one of the dtype that is computed with, which is converted after. The result of an empty
+/// operand is zeros.
+fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&mut ViewMut<'_>)) -> OpResult<()> {
     let dtype = native(p.pool.dtype);
     if p.shape.contains(&0) {
         return Ok(());
@@ -131,13 +132,13 @@ fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&Planes, &mut 
         return Ok(());
     }
     if dtype == p.pool.dtype {
-        f(p, out);
+        f(out);
         return Ok(());
     }
     let mut wide = zeros(dtype, &p.shape)?;
     with_number!(dtype, T => {
         let mut view = ViewMut::from_slice(&p.shape, wide.as_mut_slice::<T>()).map_err(|e| OpError::shape(e.to_string()))?;
-        f(p, &mut view);
+        f(&mut view);
     });
     out.fill_from(&wide.to(p.pool.dtype));
     Ok(())
@@ -221,7 +222,7 @@ pub(super) fn avg_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Poo
         None if c.bool("count_include_pad")? => Divisor::Full,
         None => Divisor::Present,
     };
-    with_results(&p, &mut outs[0], |p, out| {
-        with_number!(p.pool.dtype, T => mean_planes::<T>(p, divisor, out.as_mut_slice::<T>(), threads));
+    with_results(&p, &mut outs[0], |out| {
+        with_number!(p.pool.dtype, T => mean_planes::<T>(&p, divisor, out.as_mut_slice::<T>(), threads));
     })
 }
