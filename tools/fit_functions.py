@@ -108,6 +108,13 @@ def inverse_ratio(w):
     return inverse_erfc(e / (1 + y)) / y
 
 
+def inverse_rest(w):
+    """(erfinv(y) / y - sqrt(pi) / 2) / w where w = -log(1 - y²)."""
+    if w < mp.mpf(10) ** -15:
+        return mp.sqrt(mp.pi) * mp.pi / 24
+    return (inverse_ratio(w) - mp.sqrt(mp.pi) / 2) / w
+
+
 def atan_ratio(z):
     """atan(t) / t where z = t²."""
     t = mp.sqrt(z)
@@ -150,12 +157,16 @@ fit('ERFC_SHORT', scaled_erfc, -1, 1, 14)
 fit('ERF', erf_rest, 0, 1, 10)
 fit('ERF_SHORT', erf_ratio, 0, 1, 7)
 FAR = mp.mpf('4.3')
-fit('ERFINV_NEAR', inverse_ratio, 0, 6, 26, 3)
+fit('ERFINV_NEAR', inverse_rest, 0, 6, 26, 3)
 fit('ERFINV_NEAR_SHORT', inverse_ratio, 0, 6, 14, 3)
 fit('ERFINV_FAR', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), FAR, 23, mp.mpf('3.3'))
 fit('ERFINV_FAR_SHORT', lambda s: inverse_ratio(s * s) / s, mp.sqrt(6), FAR, 12, mp.mpf('3.3'))
 fit('ERFINV_TAIL', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, 1 / FAR, 29, mp.mpf(1) / 8, 8)
 fit('ERFINV_TAIL_SHORT', lambda v: inverse_ratio(1 / v**2) * v, mp.mpf(1) / 28, 1 / FAR, 12, mp.mpf(1) / 8, 8)
+# What the last coefficients lack.
+for name, value in (('ERFC_LOW', scaled_erfc(mp.mpf(0))), ('NEAR_LOW', inverse_rest(mp.mpf(3))),
+                    ('FAR_LOW', inverse_ratio(mp.mpf(3.3) ** 2) / mp.mpf(3.3)), ('TAIL_LOW', inverse_ratio(mp.mpf(64)) / 8)):
+    print(f'const {name}: f64 = {float(value - mp.mpf(float(value)))!r};')
 fit('ATAN_SHORT', atan_ratio, 0, 1, 13)
 fit('LOG_GAMMA', log_gamma_ratio, 1, mp.mpf(5) / 2, 24, mp.mpf(7) / 4)
 fit('LOG_GAMMA_SHORT', log_gamma_ratio, 1, mp.mpf(5) / 2, 13, mp.mpf(7) / 4)

@@ -243,7 +243,7 @@ const LIMITS: &[(Unary, f64)] = &[
     (Unary::Log, 1.0),
     (Unary::Log2, 1.0),
     (Unary::Log10, 1.0),
-    (Unary::Log1p, 1.5),
+    (Unary::Log1p, 1.7),
     (Unary::Sin, 0.9),
     (Unary::Cos, 0.9),
     (Unary::Tanh, 1.1),

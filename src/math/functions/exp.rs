@@ -44,7 +44,7 @@ fn power_of_two(n: f64) -> f64 {
 
 /// `p * 2^n` for an integer n in -2000..=2000.
 #[inline(always)]
-fn scale(p: f64, n: f64) -> f64 {
+pub(super) fn scale(p: f64, n: f64) -> f64 {
     let half = (n * 0.5).floor();
     p * power_of_two(half) * power_of_two(n - half)
 }
@@ -131,6 +131,16 @@ pub(super) fn half_exp<const WIDE: bool>(x: f64) -> (f64, f64) {
     // Twice a quarter: 2^1024 is not a number.
     let s = power_of_two(n - 2.0);
     (s * one * 2.0, s * (rest + fma(r * r, tail::<WIDE>(r), low)) * 2.0)
+}
+
+/// `exp(x + low)` for x from -760 to 0 and a small `low`: the first two results are summands, the third is their power of two.
+#[inline(always)]
+pub(super) fn exp_of_two_parts(x: f64, low: f64) -> (f64, f64, f64) {
+    let (n, high, rest) = reduce(x, 0.0);
+    let low = rest + low;
+    let r = high + low;
+    let one = 1.0 + high;
+    (one, ((1.0 - one) + high) + fma(r * r, tail::<true>(r), low), n)
 }
 
 /// `exp(x) - 1` as two summands, for x from 0 to 50.

@@ -65,6 +65,20 @@ pub(super) fn log_of_positive(x: f64) -> f64 {
     fma(e, LN_2_HIGH, -((half - (r + e * LN_2_LOW)) - f))
 }
 
+/// `log(x)` for positive normal numbers, as two summands.
+#[inline(always)]
+pub(super) fn log_of_two_parts(x: f64) -> (f64, f64) {
+    let (e, m) = split(x);
+    let f = m - 1.0;
+    let (r, half) = core(f);
+    // This product is exact.
+    let whole = e * LN_2_HIGH;
+    let sum = whole + f;
+    let low = ((whole - sum) + f) + (fma(e, LN_2_LOW, r) - half);
+    let high = sum + low;
+    (high, (sum - high) + low)
+}
+
 #[inline(always)]
 pub(super) fn log(x: f64) -> f64 {
     specials(x, 0.0, log_of_positive(x))

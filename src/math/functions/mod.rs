@@ -20,6 +20,7 @@ mod exp;
 mod gamma;
 mod hyperbolic;
 mod inverse;
+mod inverse_erf;
 mod load;
 mod log;
 mod neighbour;
@@ -267,7 +268,7 @@ lane_functions! {
         Asin = inverse::Asin, Acos = inverse::Acos, Atan = inverse::Atan,
         Sinh = hyperbolic::Sinh, Cosh = hyperbolic::Cosh, Tanh = hyperbolic::Tanh,
         Asinh = hyperbolic::Asinh, Acosh = hyperbolic::Acosh, Atanh = hyperbolic::Atanh,
-        Erf = erf::Erf, Erfc = erf::Erfc, Erfcx = erf::Erfcx, Erfinv = erf::Erfinv, Ndtri = erf::Ndtri,
+        Erf = erf::Erf, Erfc = erf::Erfc, Erfcx = erf::Erfcx, Erfinv = inverse_erf::Erfinv, Ndtri = inverse_erf::Ndtri,
         Lgamma = gamma::Lgamma, Digamma = gamma::Digamma,
         I0 = bessel::I0, I0e = bessel::I0e, I1 = bessel::I1, I1e = bessel::I1e;
     binary:
@@ -311,6 +312,18 @@ fn horner<const N: usize>(x: f64, c: &[f64; N]) -> f64 {
         i += 1;
     }
     p
+}
+
+/// [`horner`] as two summands, for a last coefficient that is larger than the rest. The second has the rounding error of the sum.
+#[inline(always)]
+fn horner_of_two_parts<const N: usize>(x: f64, c: &[f64; N]) -> (f64, f64) {
+    let (mut p, mut i) = (c[0], 1);
+    while i < N - 1 {
+        p = fma(p, x, c[i]);
+        i += 1;
+    }
+    let high = fma(p, x, c[N - 1]);
+    (high, fma(p, x, c[N - 1] - high))
 }
 
 /// The upper 21 bits of the significand, so that a square is exact.
