@@ -212,6 +212,21 @@ fn what_has_no_compiled_form_is_interpreted() {
 }
 
 #[test]
+fn a_row_selected_by_a_number_keeps_its_dim() {
+    let text = "graph main {
+            %x : f32[3, 2] = placeholder x
+            %k = call_function torch.ones([], dtype=torch.int64)
+            %row = call_function torch.index_select(%x, 0, %k)
+            output %row
+        }";
+    let mut s = Session::new();
+    let mut f = function(&mut s, text);
+    let got = call(&mut f, &mut s, &arange(3)).result;
+    assert_eq!(got.leaves()[0].shape(), [1, 2]);
+    assert_eq!(numbers(&got), [2.0, 3.0]);
+}
+
+#[test]
 fn loops_update_their_state_and_not_their_inputs() {
     let text = "graph main {
             %x : f32[3, 2] = placeholder x

@@ -23,7 +23,8 @@ pub(in crate::lower) fn recognise_special(
         }
         Some(OpId::IndexSelect) if ids.int("dim").is_ok_and(|d| d == 0) => {
             let (table, rows) = (*ids.leaf("self")?, *ids.leaf("index")?);
-            if tir.value(table).shape.is_empty() {
+            // A number as the table, or as the index, counts as a vector of one: the result has the table's dims.
+            if [table, rows].iter().any(|&v| tir.value(v).shape.is_empty()) {
                 return Ok(None);
             }
             gather_rows(tir, table, rows, false).map(Some)

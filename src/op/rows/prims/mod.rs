@@ -181,12 +181,14 @@ fn view_rows() -> Vec<Op> {
             "prims_broadcast_in_dim(Tensor a, SymInt[] shape, int[] broadcast_dimensions) -> Tensor",
             broadcast_in_dim,
         )
+        .aliasing()
         .doc("the tensor expanded to a shape, with each dim at its position in `broadcast_dimensions`")
         .spelled("prims.broadcast_in_dim.default"),
         Op::composite(
             "prims_split_dim(Tensor a, int dim, SymInt outer_length) -> Tensor",
             split_dim,
         )
+        .aliasing()
         .doc("one dim split into two")
         .spelled("prims.split_dim.default"),
         Op::composite("prims_collapse(Tensor a, int start, int end) -> Tensor", |b, c| {
@@ -196,9 +198,11 @@ fn view_rows() -> Vec<Op> {
             existing_dim(c.int("end")?, rank)?;
             b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf)
         })
+        .aliasing()
         .doc("the dims from start to end, inclusive, merged into one")
         .spelled("prims.collapse.default prims.collapse_view.default"),
         Op::composite("prims_view_of(Tensor a) -> Tensor", |_, c| Ok(c.leaf("a")?.into()))
+            .aliasing()
             .doc("the tensor itself")
             .spelled("prims.view_of.default"),
     ]

@@ -481,3 +481,18 @@ fn called_graphs_do_not_write() {
     ));
     functionalize(&mut m).unwrap();
 }
+
+/// Views that are composites were once taken for tensors of their own.
+#[test]
+fn a_write_shows_in_views_by_primitives() {
+    for view in [
+        "view_of.default(%z)",
+        "split_dim.default(%z, 1, 3)",
+        "collapse_view.default(%z, 0, 1)",
+        "broadcast_in_dim.default(%z, [2, 3, 1], [0, 1])",
+    ] {
+        let write = "%z = call_function mul(%x, 1)\n%v = call_function prims.";
+        let rest = "\n%row = call_method select(%z, 0, 0)\n%w = call_method add_(%row, 1)\noutput %v";
+        check(&format!("{write}{view}{rest}"), &[2., 3., 4., 4., 5., 6.]);
+    }
+}
