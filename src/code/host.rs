@@ -2,6 +2,7 @@
 //! [`math::functions`](crate::math::functions); for single elements those of [`scalar::math`](crate::scalar::math)
 //! that have no vector code. The interpreter uses the same functions, so results are equal.
 
+use crate::math::blocks::transpose_tile;
 use crate::math::functions::{LANE_OPS, LaneOp, lane_function};
 use crate::scalar::Binary;
 use crate::scalar::math::{f32_binary, f64_binary, gcd};
@@ -10,7 +11,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// A function with the C calling convention. All operands and the result have one type, which is the suffix of the
-/// name. A function on groups is a [`LaneFn`](crate::math::functions::LaneFn).
+/// name. A function on groups is a [`LaneFn`](crate::math::functions::LaneFn), one on tiles a
+/// [`TransposeFn`](crate::math::blocks::TransposeFn).
 #[derive(Clone, Debug)]
 pub(crate) struct HostFunction {
     /// The symbol: `fxc_Fmod_f32`, `fxc_Tan_f32_lanes`.
@@ -75,6 +77,11 @@ pub(crate) fn host_function(symbol: &str) -> Option<usize> {
     host_function_table().1.get(symbol).copied()
 }
 
+/// The symbol of the transpose of tiles whose elements have `size` bytes.
+pub(crate) fn transpose_symbol(size: usize) -> String {
+    format!("fxc_transpose_{size}")
+}
+
 /// The symbol of an operation on groups of elements: f64 if `wide`, else f32.
 pub(crate) fn lane_symbol(op: LaneOp, wide: bool) -> String {
     let name = match op {
@@ -100,6 +107,8 @@ fn host_function_table() -> &'static (Vec<HostFunction>, HashMap<String, usize>)
     TABLE.get_or_init(|| {
         let mut all = functions! { FloorDiv Mod Fmod Nextafter };
         all.extend(lane_functions());
+        let transpose = |size| function(&transpose_symbol(size), transpose_tile(size) as *const ());
+        all.extend([1, 2, 4, 8].map(transpose));
         let places = all.iter().enumerate().map(|(i, f)| (f.symbol.clone(), i)).collect();
         (all, places)
     })

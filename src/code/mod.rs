@@ -5,7 +5,7 @@
 mod host;
 mod image;
 
-pub(crate) use host::{host_function, host_functions, lane_symbol};
+pub(crate) use host::{host_function, host_functions, lane_symbol, transpose_symbol};
 pub(crate) use image::{CodeImage, HostCall, LoadedFunction, load_functions};
 
 use crate::kernel::{Kernel, Status};

@@ -196,3 +196,38 @@ pub(super) fn find_varying(
         }
     }
 }
+
+/// A serial loop over the rows of a tile, and in it a vector loop over its columns, that only copies. The source is
+/// contiguous along the rows' variable, forwards or backwards; the result along the columns' variable.
+pub(super) struct TransposedCopy<'k> {
+    pub source: (kernel::Buf, &'k kernel::Index),
+    pub result: (kernel::Buf, &'k kernel::Index),
+    pub row: Var,
+    pub column: Var,
+}
+
+/// The copy that a nest of two loops makes, if it is a transposed one.
+pub(super) fn transposed_copy<'k>(k: &Kernel, l: &'k kernel::Loop) -> Option<TransposedCopy<'k>> {
+    let [Stmt::Loop(inner)] = &l.body[..] else { return None };
+    let [
+        Stmt::Let(v, Inst::Load(from, source, None)),
+        Stmt::Store(to, result, stored),
+    ] = &inner.body[..]
+    else {
+        return None;
+    };
+    let (&[row], &[column]) = (&l.vars[..], &inner.vars[..]) else {
+        return None;
+    };
+    let plain = |l: &kernel::Loop| !l.parallel && l.reduces.is_empty() && l.carries.is_empty();
+    let affine = source.dynamic.is_empty() && result.dynamic.is_empty();
+    let copies = v == stored && from != to && affine && k.buffer(*from).dtype.size() <= 8;
+    let lines = source.affine.stride(column).abs() > 1 && source.affine.stride(row).abs() == 1;
+    let loops = plain(l) && !l.vector && plain(inner) && inner.vector;
+    (loops && copies && lines && result.affine.stride(column) == 1).then_some(TransposedCopy {
+        source: (*from, source),
+        result: (*to, result),
+        row,
+        column,
+    })
+}

@@ -52,6 +52,12 @@ impl Emitter<'_> {
         })
     }
 
+    /// Calls a host function of I64 numbers and addresses that returns nothing.
+    pub(super) fn call_routine(&mut self, symbol: &str, args: &[Value]) {
+        let f = self.import_host(symbol, &vec![I64; args.len()], None);
+        self.b.ins().call(f, args);
+    }
+
     /// A function of floats, computed for the whole group. The operands and the result go through the stack.
     fn call_lanes(&mut self, op: LaneOp, c: RegisterClass, args: [&Lanes; 2]) -> Lanes {
         let symbol = lane_symbol(op, c == RegisterClass::F64);

@@ -18,7 +18,7 @@ impl FunctionLowering<'_> {
         } else if l.vector && self.lane.is_none() {
             let n = self.k.extent(l.vars[0]) as i64;
             self.lower_vector_loop(l, End::Const(0), End::Const(n));
-        } else {
+        } else if !self.lower_transposed_copy(l) {
             self.lower_serial(l);
         }
         self.partials = saved;

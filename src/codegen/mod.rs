@@ -48,6 +48,7 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transposes;
 mod vector;
 mod vector_loops;
 #[cfg_attr(

@@ -12,6 +12,7 @@ mod random;
 mod reductions;
 mod rows;
 mod snapshots;
+mod transposes;
 mod widths;
 
 use super::*;

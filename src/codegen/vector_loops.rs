@@ -1,5 +1,6 @@
 //! A walk over the vector loops of a kernel, which notes what varies from lane to lane.
 
+use super::analysis::transposed_copy;
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{ScalarOp, Unary};
 use std::collections::HashSet;
@@ -99,6 +100,10 @@ pub(super) trait VisitLanes<'a>: Sized {
     fn walk_loop(&mut self, l: &Loop) {
         let loops = self.loops();
         let outer = loops.lane;
+        if outer.is_none() && transposed_copy(loops.k, l).is_some() {
+            // A call, without vectors of its own.
+            return;
+        }
         if outer.is_none() && l.vector {
             loops.lane = Some(l.vars[0]);
             loops.extents.push(loops.k.extent(l.vars[0]));

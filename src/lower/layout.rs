@@ -16,7 +16,6 @@ use super::contract::byte_input;
 use super::ir::{Def, Special, Tir, ValueId};
 use crate::math::NARROWEST_ROW;
 use crate::op::{Contraction, Convolution, IndexMap, OpResult};
-use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::DType;
 
 /// The most channels of a depthwise convolution with lanes along rows. More channels fill vectors of their own.
@@ -167,11 +166,6 @@ fn to_first(rank: usize) -> IndexMap {
 /// Whether both orders are the same in memory.
 fn is_degenerate(shape: &[usize]) -> bool {
     shape[1] == 1 || shape[2..].iter().product::<usize>() <= 1 || shape.contains(&0)
-}
-
-/// Whether an expression just returns its operand.
-fn is_copy(e: &ScalarExpr) -> bool {
-    e.len() == 1 && matches!(e.nodes().next(), Some((_, ScalarNode::Arg(0), _)))
 }
 
 struct Relayout<'a> {

@@ -201,13 +201,41 @@ fn maps_of_transposed_operands_are_tiled() {
         );
         kernels(&text).swap_remove(0)
     };
-    // The rest of the long dim is a tile of its own; tiles cover whole lines of the operand.
+    // Tiles cover whole lines of the operand. After the loop over them, the rest of the long dim is copied and computed.
     let k = transposed(200, 96);
     assert_eq!(k.parallel_extent(), 96 / 16);
-    assert_eq!(loops(&k.parallel_loop().unwrap().body), 2);
-    // An operand that fits the cache is read in the order of the result, and so is one whose lines cannot be divided.
-    assert_eq!(transposed(48, 96).parallel_extent(), 96);
+    assert_eq!(loops(&k.parallel_loop().unwrap().body), 3);
+    assert_eq!(transposed(48, 96).parallel_extent(), 96 / 16);
+    // An operand whose lines cannot be divided is read in the order of the result.
     assert_eq!(transposed(200, 97).parallel_extent(), 97);
+}
+
+#[test]
+fn a_result_with_permuted_dims_is_computed_with_its_operands() {
+    // The transposes cancel out: one contiguous loop.
+    let cancels = "\
+        %x: f32[40, 96] = input 0
+        %t: f32[96, 40] = affine(%x) at=[d1, d0]
+        %n: f32[96, 40] = map(%t) { neg(a0) }
+        %u: f32[40, 96] = affine(%n) at=[d1, d0]
+        %y: f32[40, 96] = map(%u) { a0 }
+        return %y";
+    let k = kernels(cancels);
+    assert_eq!(k.len(), 1);
+    assert_eq!(k[0].parallel_extent(), 40 * 96);
+    // The loops run in the order of the result, and the operand is transposed.
+    let transposes = "\
+        %x: f32[40, 96] = input 0
+        %n: f32[40, 96] = map(%x) { neg(a0) }
+        %u: f32[96, 40] = affine(%n) at=[d1, d0]
+        %y: f32[96, 40] = map(%u) { a0 }
+        return %y";
+    let k = kernels(transposes);
+    assert_eq!(k.len(), 1);
+    assert_eq!(k[0].buffers.len(), 3, "the operand, its tile and the result");
+    // The kernel of a value that something else needs stores it in its own order.
+    let both = transposes.replace("return %y", "return (%y, %n)");
+    assert_eq!(kernels(&both).len(), 2);
 }
 
 /// The buffers of the results, and the number of steps.

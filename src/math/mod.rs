@@ -9,6 +9,7 @@
 #![allow(clippy::needless_range_loop)]
 
 mod attention;
+pub(crate) mod blocks;
 #[cfg(test)]
 mod byte_tests;
 pub(crate) mod contract;

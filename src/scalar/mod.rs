@@ -236,6 +236,11 @@ impl ScalarExpr {
         ScalarExpr::default()
     }
 
+    /// Whether the one result is the first operand itself.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.roots[..], [r] if matches!(self.node(r), ScalarNode::Arg(0)))
+    }
+
     /// Adds a value, or finds an equal one. Only arguments use `dtype`; other nodes determine their own.
     fn add_node(&mut self, node: ScalarNode, dtype: DType) -> Ref {
         let key = node_key(&node, dtype);

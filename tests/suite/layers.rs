@@ -64,7 +64,7 @@ const LOWER: [&str; 16] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 37] = [
+const CODEGEN: [&str; 38] = [
     "widen",
     "table",
     "inline",
@@ -88,6 +88,7 @@ const CODEGEN: [&str; 37] = [
     "state",
     "inst",
     "memory",
+    "transposes",
     "reduce",
     "packed",
     "prefetch",

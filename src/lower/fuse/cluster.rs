@@ -51,6 +51,24 @@ impl Cluster {
         self.reduced.contains(&true)
     }
 
+    /// Whether a member's dims are in another order than those of the space.
+    pub(in crate::lower) fn is_permuted(&self) -> bool {
+        self.members.iter().any(|m| !m.along.iter().flatten().is_sorted())
+    }
+
+    /// The dims of the space in the order of the loops over them: that of the member whose dims are permuted, if there is
+    /// one. It is the last, and the only one that is stored.
+    pub(in crate::lower) fn loop_order(&self) -> Vec<usize> {
+        let permuted = self.members.iter().find(|m| !m.along.iter().flatten().is_sorted());
+        let mut order: Vec<usize> = permuted
+            .iter()
+            .flat_map(|m| m.along.iter().flatten().copied())
+            .collect();
+        let rest: Vec<usize> = (0..self.space.len()).filter(|d| !order.contains(d)).collect();
+        order.extend(rest);
+        order
+    }
+
     /// Maps a value of `shape` at `level` to the space, matching the dims larger than one in order.
     pub(in crate::lower) fn place_shape(&self, shape: &[usize], level: Level) -> Option<Along> {
         let dim = |d: usize| {

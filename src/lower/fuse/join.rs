@@ -3,7 +3,7 @@
 use super::cluster::{Along, Cluster, Level, broadcast_along, trace_views};
 use super::cost::base_value;
 use super::{Fuser, Unit, UnitId};
-use crate::lower::ir::ValueId;
+use crate::lower::ir::{Def, ValueId};
 use std::fmt;
 
 /// The maximal number of members of a cluster: longer kernels spill registers and compile slowly.
@@ -92,7 +92,52 @@ impl Fuser<'_> {
                 None => {}
             }
         }
-        Err(refusal)
+        let permuted = self.permuted_along(u, v).ok_or(refusal)?;
+        Ok((Level::Full, permuted))
+    }
+
+    /// The dims of the pointwise value `v` in the space of `u`, if it reads that kernel's elements with dims in another order
+    /// and is the only value that the kernel stores. The loops then run in the order of `v`. A value that other kernels could
+    /// compute with stays apart: they would have to run in its order, too.
+    fn permuted_along(&self, u: UnitId, v: ValueId) -> Option<Along> {
+        let c = self.cluster(u)?;
+        let joins = self.operand_units(v) == [u] && self.is_last(c, v);
+        if c.has_reduction() || !joins || self.may_be_epilogue(c) {
+            return None;
+        }
+        let shape = &self.tir.value(v).shape;
+        let own: Along = shape.iter().enumerate().map(|(d, &s)| (s != 1).then_some(d)).collect();
+        let operands = self.tir.operands(v);
+        let is_member = |o: &&ValueId| self.owning_unit(base_value(self.tir, **o)) == Some(u);
+        let &o = operands.iter().find(is_member)?;
+        let read = broadcast_along(&self.tir.value(o).shape, &own);
+        let (base, base_dims) = trace_views(self.tir, o, &read)?;
+        let mut along: Along = vec![None; shape.len()];
+        for (d, at) in base_dims.iter().zip(&c.member(base)?.along) {
+            if let Some(d) = d {
+                along[*d] = *at;
+            }
+        }
+        let dims = c.space.iter().filter(|&&s| s != 1).count();
+        let covers = along.iter().flatten().count() == dims && own.iter().flatten().count() == dims;
+        (covers && self.is_aligned(c, u, v, &along)).then_some(along)
+    }
+
+    /// Whether `c` computes with the result of a product or a special kernel, and so may become its epilogue.
+    fn may_be_epilogue(&self, c: &Cluster) -> bool {
+        let operands = c.members.iter().flat_map(|m| self.tir.operands(m.value));
+        let mut units = operands.filter_map(|o| self.owning_unit(base_value(self.tir, o)));
+        units.any(|u| matches!(self.units[unit_index(u)], Some(Unit::Value(_))))
+    }
+
+    /// Whether only `v` needs values of `c` from outside, and no kernel could compute with `v`.
+    fn is_last(&self, c: &Cluster, v: ValueId) -> bool {
+        let inside = |m: ValueId| {
+            let users = &self.users[m.0 as usize];
+            !users.output && users.values.iter().all(|&x| x == v || c.member(x).is_some())
+        };
+        let in_kernel = |x: &ValueId| matches!(self.tir.value(*x).def, Def::Pointwise { .. } | Def::Reduce { .. });
+        c.members.iter().all(|m| inside(m.value)) && !self.users[v.0 as usize].values.iter().any(in_kernel)
     }
 
     /// Merges cluster `from` into `into` if their spaces agree and neither depends on the other.
@@ -105,6 +150,9 @@ impl Fuser<'_> {
         }
         if a.space != b.space {
             return Err(Refusal::Sizes);
+        }
+        if a.is_permuted() || b.is_permuted() {
+            return Err(Refusal::Elsewhere);
         }
         if a.reduced != b.reduced && a.has_reduction() && b.has_reduction() {
             return Err(Refusal::Dims);

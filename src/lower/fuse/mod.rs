@@ -70,6 +70,8 @@ pub(crate) struct Fusion {
 
 pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) tir: &'a Tir,
+    /// The users of every value.
+    users: &'a [Users],
     pub(in crate::lower) units: Vec<Option<Unit>>,
     /// The units that each unit depends on, directly or not.
     pub(in crate::lower) deps: Vec<Units>,
@@ -87,7 +89,7 @@ pub(in crate::lower) struct Fuser<'a> {
 pub(crate) fn fuse(tir: &Tir) -> Fusion {
     let users = collect_users(tir);
     let n = tir.values.len();
-    let mut f = Fuser::new(tir);
+    let mut f = Fuser::new(tir, &users);
     // Before `visit`, which gives an activated value to the unit of its contraction.
     f.find_activated(&users);
     for (i, users) in users.iter().enumerate() {
@@ -118,10 +120,11 @@ pub(crate) fn fuse(tir: &Tir) -> Fusion {
 
 impl<'a> Fuser<'a> {
     /// The state before the first value.
-    fn new(tir: &'a Tir) -> Fuser<'a> {
+    fn new(tir: &'a Tir, users: &'a [Users]) -> Fuser<'a> {
         let n = tir.values.len();
         Fuser {
             tir,
+            users,
             units: vec![],
             deps: vec![],
             unit_of: vec![None; n],

@@ -1,6 +1,6 @@
 //! The channels-last forms of operations.
 
-use super::{Relayout, is_copy, is_degenerate, last_dim, last_shape, to_last};
+use super::{Relayout, is_degenerate, last_dim, last_shape, to_last};
 use crate::lower::ir::{Def, SpatialWindow, Special, ValueId};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
 use crate::scalar::{ScalarExpr, ScalarNode};
@@ -25,7 +25,7 @@ impl Relayout<'_> {
         if last == 0 || last < first {
             return Ok(false);
         }
-        if is_copy(expr) && self.wants[v.0 as usize] {
+        if expr.is_copy() && self.wants[v.0 as usize] {
             // This copy only established an order that no reader needs any more.
             self.plain.push(self.plain_value(args[0]));
             self.last[v.0 as usize] = self.channels_last_value(args[0])?;

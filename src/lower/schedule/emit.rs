@@ -278,7 +278,10 @@ impl Scheduler<'_> {
                 .or_else(|| self.reduced_values.get(v))
                 .copied()
                 .expect("computed before"),
-            OperandSource::Load(base, offset, strides) => k.load(self.bufs[base], vars.index(*offset, strides)),
+            OperandSource::Load(base, offset, strides) => match self.tile.find(s) {
+                Some((copy, index)) => k.load(copy, index),
+                None => k.load(self.bufs[base], vars.index(*offset, strides)),
+            },
             OperandSource::Inline(v, along) => {
                 let Def::Pointwise { expr, .. } = &self.tir.value(*v).def else {
                     unreachable!("see is_inlined")

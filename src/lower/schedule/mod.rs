@@ -29,6 +29,7 @@ use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
+use tiles::TileCopies;
 
 /// The source of an operand of a member.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,8 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) handed: FxHashSet<ValueId>,
     /// Scratch rows.
     pub(in crate::lower) locals: FxHashMap<ValueId, Buf>,
+    /// The transposed operands of a map in tiles.
+    pub(in crate::lower) tile: TileCopies,
     /// Values of reduced members in the scope of the current parallel iteration.
     pub(in crate::lower) reduced_values: FxHashMap<ValueId, Value>,
 }
@@ -94,6 +97,7 @@ pub(crate) fn schedule(
         buffers: vec![],
         handed: FxHashSet::default(),
         locals: FxHashMap::default(),
+        tile: TileCopies::default(),
         reduced_values: FxHashMap::default(),
     };
     s.find_sources();
@@ -246,7 +250,8 @@ impl Scheduler<'_> {
         let space = &self.cluster.space;
         let indexed = self.indexed_dims();
         let mut loops: Vec<LoopDim> = vec![];
-        for d in (0..space.len()).filter(|&d| self.cluster.reduced[d] == reduced && space[d] != 1) {
+        let dims = self.cluster.loop_order().into_iter();
+        for d in dims.filter(|&d| self.cluster.reduced[d] == reduced && space[d] != 1) {
             if let Some(l) = loops.last_mut() {
                 // A merged loop has one variable, so an expression that uses the index of one of the dims prevents merging.
                 let joins = strides

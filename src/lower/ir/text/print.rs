@@ -4,7 +4,6 @@ use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction, SoftmaxPart};
 use crate::scalar::text::print_constant;
-use crate::scalar::{ScalarExpr, ScalarNode};
 use crate::types::{TensorType, pyrepr, write_float};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -119,15 +118,11 @@ pub(super) fn combine_name(c: Combine) -> &'static str {
 fn print_pre_and_post(reduction: &Reduction) -> String {
     let mut out = format!(" in={}", reduction.acc);
     for (key, expr) in [("before", &reduction.pre), ("after", &reduction.post)] {
-        if !is_identity(expr) {
+        if !expr.is_copy() {
             let _ = write!(out, " {key} {{ {expr} }}");
         }
     }
     out
-}
-
-fn is_identity(e: &ScalarExpr) -> bool {
-    matches!(e.roots[..], [r] if matches!(e.node(r), ScalarNode::Arg(0)))
 }
 
 fn print_affine(i: &AffineIndex) -> String {

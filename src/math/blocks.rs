@@ -1,0 +1,169 @@
+//! Transposes of small tiles, in blocks of 16 bytes by as many lines as 16 bytes have elements.
+//!
+//! A block's registers, one after the other, are a vector whose positions have a line and an element in it. Interleaving
+//! the first half of the registers with the second moves the top bit of the line to the bottom of the position. After as
+//! many such steps as a line has bits, line and element have changed places. These instructions are part of every x86-64.
+
+/// Copies a tile of `rows` by `columns` elements: element (r, c) of the result, at `dst + r * row + c * SIZE`, is the one
+/// at `src + c * line + r * SIZE`. Strides are in bytes and may be negative.
+///
+/// # Safety
+/// All those places are readable at `src` and writable at `dst`, and they do not overlap.
+pub(crate) type TransposeFn =
+    unsafe extern "C" fn(src: *const u8, line: isize, dst: *mut u8, row: isize, rows: usize, columns: usize);
+
+/// The transpose of tiles whose elements have 1, 2, 4 or 8 bytes.
+pub(crate) fn transpose_tile(size: usize) -> TransposeFn {
+    match size {
+        1 => tile::<u8>,
+        2 => tile::<u16>,
+        4 => tile::<u32>,
+        8 => tile::<u64>,
+        _ => panic!("unsupported element size: {size} bytes"),
+    }
+}
+
+/// An element that moves in blocks.
+trait Element: Copy {
+    /// The number of rows and columns of a block.
+    const SIDE: usize = 16 / size_of::<Self>();
+
+    /// Transposes one block.
+    ///
+    /// # Safety
+    /// As for [`TransposeFn`], with `SIDE` rows and columns.
+    unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize);
+}
+
+/// See [`TransposeFn`]. Rows of blocks are outermost, so that the rows of the result are written whole: a store that
+/// misses the cache delays all after it, a load does not.
+unsafe extern "C" fn tile<T: Element>(
+    src: *const u8,
+    line: isize,
+    dst: *mut u8,
+    row: isize,
+    rows: usize,
+    columns: usize,
+) {
+    let (whole_rows, whole_columns) = (rows / T::SIDE * T::SIDE, columns / T::SIDE * T::SIDE);
+    let from = |r: usize, c: usize| c as isize * line + (r * size_of::<T>()) as isize;
+    let to = |r: usize, c: usize| r as isize * row + (c * size_of::<T>()) as isize;
+    // SAFETY: blocks and single elements cover the tile, for which the caller vouches.
+    unsafe {
+        for r in (0..whole_rows).step_by(T::SIDE) {
+            for c in (0..whole_columns).step_by(T::SIDE) {
+                T::block(src.offset(from(r, c)), line, dst.offset(to(r, c)), row);
+            }
+        }
+        for r in 0..rows {
+            let first = if r < whole_rows { whole_columns } else { 0 };
+            for c in first..columns {
+                let x = src.offset(from(r, c)).cast::<T>().read_unaligned();
+                dst.offset(to(r, c)).cast::<T>().write_unaligned(x);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! element {
+    ($($T:ty: $low:ident $high:ident),*) => {
+        $(impl Element for $T {
+            #[inline(always)]
+            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize) {
+                use std::arch::x86_64::*;
+                const SIDE: usize = <$T as Element>::SIDE;
+                // SAFETY: SSE2 is part of x86-64; the caller vouches for the lines and rows.
+                unsafe {
+                    let mut a = [_mm_setzero_si128(); SIDE];
+                    for (i, a) in a.iter_mut().enumerate() {
+                        *a = _mm_loadu_si128(src.offset(i as isize * line).cast());
+                    }
+                    for _ in 0..SIDE.ilog2() {
+                        let b = a;
+                        for i in 0..SIDE / 2 {
+                            a[2 * i] = $low(b[i], b[i + SIDE / 2]);
+                            a[2 * i + 1] = $high(b[i], b[i + SIDE / 2]);
+                        }
+                    }
+                    for (i, a) in a.iter().enumerate() {
+                        _mm_storeu_si128(dst.offset(i as isize * row).cast(), *a);
+                    }
+                }
+            }
+        })*
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+element! {
+    u8: _mm_unpacklo_epi8 _mm_unpackhi_epi8,
+    u16: _mm_unpacklo_epi16 _mm_unpackhi_epi16,
+    u32: _mm_unpacklo_epi32 _mm_unpackhi_epi32,
+    u64: _mm_unpacklo_epi64 _mm_unpackhi_epi64
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! element {
+    ($($T:ty)*) => {
+        $(impl Element for $T {
+            #[inline(always)]
+            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize) {
+                let size = size_of::<$T>() as isize;
+                for r in 0..Self::SIDE as isize {
+                    for c in 0..Self::SIDE as isize {
+                        // SAFETY: the caller vouches for the lines and rows.
+                        unsafe {
+                            let x = src.offset(c * line + r * size).cast::<$T>().read_unaligned();
+                            dst.offset(r * row + c * size).cast::<$T>().write_unaligned(x);
+                        }
+                    }
+                }
+            }
+        })*
+    };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+element! { u8 u16 u32 u64 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Transposes a tile of elements of `size` bytes, its rows in reverse if `backwards`, and checks every byte.
+    fn check(size: usize, rows: usize, columns: usize, backwards: bool) {
+        let (line, row) = ((rows + 3) * size, (columns + 5) * size);
+        let src: Vec<u8> = (0..line * columns + 1).map(|i| (i * 31 + i / 251) as u8).collect();
+        let mut dst = vec![0xa5; row * rows + 1];
+        let last = (rows.max(1) - 1) * row;
+        let (first, step) = match backwards {
+            true => (last, -(row as isize)),
+            false => (0, row as isize),
+        };
+        // SAFETY: the vectors hold every line and row. One byte in front makes the places unaligned.
+        unsafe {
+            let (src, dst) = (src.as_ptr().add(1), dst.as_mut_ptr().add(1 + first));
+            transpose_tile(size)(src, line as isize, dst, step, rows, columns);
+        }
+        let mut expected = vec![0xa5; row * rows + 1];
+        for (r, c, b) in (0..rows).flat_map(|r| (0..columns * size).map(move |i| (r, i / size, i % size))) {
+            let at = if backwards { rows - 1 - r } else { r };
+            expected[1 + at * row + c * size + b] = src[1 + c * line + r * size + b];
+        }
+        assert_eq!(
+            dst, expected,
+            "{size} bytes, {rows} x {columns}, backwards: {backwards}"
+        );
+    }
+
+    #[test]
+    fn every_element_moves_and_nothing_else_is_written() {
+        for size in [1, 2, 4, 8] {
+            for (rows, columns) in [(1, 1), (16, 16), (64, 16), (17, 33), (5, 70), (32, 2), (0, 4), (48, 64)] {
+                check(size, rows, columns, false);
+                check(size, rows, columns, true);
+            }
+        }
+    }
+}
