@@ -1,8 +1,9 @@
 //! Transposes and permutations: copies in which source and destination cannot both be contiguous.
 //!
 //! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8
-//! (AVX2) or 4 x 4 elements of 4 bytes. Other element sizes use tiles that fit the L1 cache.
+//! (AVX2) or 4 x 4 elements of 4 bytes. For smaller and larger elements, [`blocks`](super::blocks) does this.
 
+use super::blocks::transpose_tile;
 use super::pack::transpose_4x4;
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
@@ -10,8 +11,6 @@ use crate::target::{Isa, Target};
 
 /// The approximate number of elements in a chunk of a permutation.
 const CHUNK: usize = 16 * 1024;
-/// The side of the tiles of elements that are not 4 bytes wide.
-const SIDE: usize = 16;
 
 /// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`, with elements of 4 bytes.
 ///
@@ -285,16 +284,13 @@ unsafe fn copy_matrix<T: Copy + 'static>(
                 dst.cast(),
                 dst_row,
             );
+        } else if size_of::<T>() <= 8 {
+            let size = size_of::<T>();
+            let (line, row) = ((stride * size) as isize, (dst_row * size) as isize);
+            transpose_tile(size)(src.cast(), line, dst.cast(), row, rows, cols);
         } else {
-            for (r0, c0) in (0..rows)
-                .step_by(SIDE)
-                .flat_map(|r| (0..cols).step_by(SIDE).map(move |c| (r, c)))
-            {
-                for c in c0..(c0 + SIDE).min(cols) {
-                    for r in r0..(r0 + SIDE).min(rows) {
-                        *dst.add(r * dst_row + c) = *src.add(c * stride + r);
-                    }
-                }
+            for (r, c) in (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))) {
+                *dst.add(r * dst_row + c) = *src.add(c * stride + r);
             }
         }
     }

@@ -51,19 +51,16 @@ impl Cluster {
         self.reduced.contains(&true)
     }
 
-    /// Whether a member's dims are in another order than those of the space.
-    pub(in crate::lower) fn is_permuted(&self) -> bool {
-        self.members.iter().any(|m| !m.along.iter().flatten().is_sorted())
+    /// The member whose dims are in another order than those of the space, if there is one.
+    pub(in crate::lower) fn permuted(&self) -> Option<&ClusterMember> {
+        self.members.iter().find(|m| !m.along.iter().flatten().is_sorted())
     }
 
-    /// The dims of the space in the order of the loops over them: that of the member whose dims are permuted, if there is
-    /// one. It is the last, and the only one that is stored.
+    /// The dims of the space in the order of the loops over them: that of the permuted member, if there is one. It is the
+    /// last, and the only one that is stored.
     pub(in crate::lower) fn loop_order(&self) -> Vec<usize> {
-        let permuted = self.members.iter().find(|m| !m.along.iter().flatten().is_sorted());
-        let mut order: Vec<usize> = permuted
-            .iter()
-            .flat_map(|m| m.along.iter().flatten().copied())
-            .collect();
+        let permuted = self.permuted().into_iter();
+        let mut order: Vec<usize> = permuted.flat_map(|m| m.along.iter().flatten().copied()).collect();
         let rest: Vec<usize> = (0..self.space.len()).filter(|d| !order.contains(d)).collect();
         order.extend(rest);
         order

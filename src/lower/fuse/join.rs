@@ -151,7 +151,7 @@ impl Fuser<'_> {
         if a.space != b.space {
             return Err(Refusal::Sizes);
         }
-        if a.is_permuted() || b.is_permuted() {
+        if a.permuted().is_some() || b.permuted().is_some() {
             return Err(Refusal::Elsewhere);
         }
         if a.reduced != b.reduced && a.has_reduction() && b.has_reduction() {
