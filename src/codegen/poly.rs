@@ -68,6 +68,10 @@ const LOG10: [f32; 9] = [
     -0.217147246,
 ];
 
+/// ln(2) as two summands. The first has so few digits that its product with an exponent is exact.
+const LN_2_HIGH: f32 = 0.693359375;
+const LN_2_LOW: f32 = -2.1219444e-4;
+
 /// A number as two summands.
 fn in_two(x: f64) -> [f32; 2] {
     [x as f32, (x - x as f32 as f64) as f32]
@@ -254,9 +258,12 @@ impl Emitter<'_> {
         self.log_plus(x, None)
     }
 
-    /// `log(x) + low`, where `low` is small.
+    /// `log(x) + low`. With a `low`, which is small, x must not be a denormal.
     pub(super) fn log_plus(&mut self, x: &Lanes, low: Option<&Lanes>) -> Lanes {
-        let (e, f) = self.split_any(x);
+        let (e, f) = match low {
+            Some(_) => self.split_log(x),
+            None => self.split_any(x),
+        };
         let (p, z) = self.log_core(&f, &LOG);
         let p = self.fmul(&p, &z);
         let p = low.map_or(p.clone(), |low| self.fadd(&p, low));
@@ -277,24 +284,47 @@ impl Emitter<'_> {
         self.log_base(x, of_2, in_two(std::f64::consts::LOG10_E), &LOG10)
     }
 
-    /// `log(1 + x)`: 1.5 ULP, also near 0.
+    /// `log(x)` of a positive normal number, as two summands.
+    pub(super) fn log_in_two(&mut self, x: &Lanes) -> [Lanes; 2] {
+        let (e, f) = self.split_log(x);
+        let (p, z) = self.log_core(&f, &LOG);
+        let whole = self.mul_k(&e, LN_2_HIGH);
+        let sum = self.fadd(&whole, &f);
+        let rest = self.fsub(&whole, &sum);
+        let rest = self.fadd(&rest, &f);
+        let low = self.axpy(&e, LN_2_LOW, &rest);
+        let low = self.fma(&p, &z, &low);
+        let high = self.fadd(&sum, &low);
+        let rest = self.fsub(&sum, &high);
+        [high, self.fadd(&rest, &low)]
+    }
+
+    /// `log(1 + x)`: 1.1 ULP, also near 0.
     pub(super) fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
         let u = self.add_k(x, 1.0);
         let (e, m) = self.split_exponent(&u);
-        // m - 1 = x 2^-e + (2^-e - 1), without rounding 1 + x. For large x that rounding does not matter, and 2^-e may
-        // underflow.
+        // 2^-e. For the largest e the bits are those of -inf; there, 1 + x loses nothing.
         let one = self.int_like(I, &e, 0x3f80_0000);
         let s = self.isub(&one, &e);
         let s = self.bitcast_lanes(F, &s);
-        let c = self.add_k(&s, -1.0);
-        let exact = self.fma(x, &s, &c);
-        let rounded = self.add_k(&m, -1.0);
-        let f = self.choose_below(x, 1e18, &exact, &rounded);
+        let zero = self.f32_like(x, 0.0);
+        let s = self.max_xy(&zero, &s);
+        // m - 1, and what 1 + x lost. Both are exact.
+        let near = self.add_k(&m, -1.0);
+        let back = self.add_k(&u, -1.0);
+        let lost = self.fsub(x, &back);
+        let f = self.fma(&lost, &s, &near);
         let (p, z) = self.log_core(&f, &LOG);
-        let p = self.fmul(&p, &z);
-        let y = self.fadd(&p, &f);
         let e = self.int_to_f32(&e);
-        let y = self.axpy(&e, 1.1920929e-7 * LN_2, &y);
+        let whole = self.mul_k(&e, 1.1920929e-7 * LN_2_HIGH);
+        let sum = self.fadd(&f, &whole);
+        // What f and the sum lost together.
+        let rest = self.fsub(&whole, &sum);
+        let rest = self.fadd(&rest, &near);
+        let low = self.fma(&lost, &s, &rest);
+        let low = self.axpy(&e, 1.1920929e-7 * LN_2_LOW, &low);
+        let low = self.fma(&p, &z, &low);
+        let y = self.fadd(&sum, &low);
         let y = self.copysign(F, &y, x);
         self.log_specials(x, -1.0, &y)
     }

@@ -27,38 +27,47 @@ const SLOPE_LOW: f32 = -5.863_538_3e-8;
 /// `2 / sqrt(pi) / x² - erf(x) / x³` by `x²`, for `|x| <= 1/2`.
 const ERF: [f32; 4] = [-0.00469264016, 0.0267446432, -0.112826385, 0.376126021];
 
-/// `sqrt(pi) / 2` as two summands.
-const RATIO: f32 = 0.886_226_95;
-const RATIO_LOW: f32 = -2.662_32e-8;
+/// `sqrt(pi) / 2` as two summands. The first has so few digits that its difference from a number up to 4 is exact.
+const RATIO: f32 = 0.886_226_9;
+const RATIO_LOW: f32 = 3.298_144_4e-8;
 
-/// `(erfinv(y) / y - sqrt(pi) / 2) / l` by `l + 5/2`, where `l = ln(1 - y²)` is at least -5: relative error 1.3e-8.
+/// `(erfinv(y) / y - sqrt(pi) / 2) / l` by `l + 5/2`, where `l = ln(1 - y²)` is at least -5: relative error 2.4e-9.
 const ERFINV: [f32; 9] = [
-    8.77664341e-09,
-    4.6415682e-08,
-    -3.50422425e-07,
-    -4.35361289e-06,
-    -5.91698745e-06,
-    0.000203606527,
-    0.00176174799,
-    0.00022692082,
-    -0.246072978,
+    3.15080434e-10,
+    9.55056478e-09,
+    4.22167226e-08,
+    -3.60229421e-07,
+    -4.3367495e-06,
+    -5.88043667e-06,
+    0.000203584816,
+    0.00176170736,
+    0.000226926612,
 ];
 
-/// `erfinv(y) / (y s)` by `s - 3.1`, where `s = sqrt(-l)` is from 2.2 to 4: relative error 4.5e-8.
-const ERFINV_FAR: [f32; 9] = [
-    3.96503165e-05,
-    -0.000331694668,
-    0.000896505022,
-    -0.00140477275,
-    0.00154634262,
-    -0.000689586741,
-    -0.00354003813,
-    0.018435942,
-    0.946203768,
+/// The last coefficient of [`ERFINV`] as two summands.
+const ERFINV_LAST: f32 = -0.246072978;
+const ERFINV_LAST_LOW: f32 = 6.44482157e-09;
+
+/// `erfinv(y) / (y s)` by `s - 3.1`, where `s = sqrt(-l)` is from 2.2 to 4: relative error 1.5e-9.
+const ERFINV_FAR: [f32; 10] = [
+    -1.68014794e-05,
+    3.10264695e-05,
+    7.20192984e-05,
+    -0.00038464315,
+    0.000874330231,
+    -0.00137498637,
+    0.00155255687,
+    -0.000695640396,
+    -0.0035405918,
+    0.0184362493,
 ];
 
-/// The least l for the first polynomial of erfinv, which serves 99.6 % of the arguments.
-const NEAR: f32 = -5.0;
+/// The last coefficient of [`ERFINV_FAR`] as two summands.
+const ERFINV_FAR_LAST: f32 = 0.946203768;
+const ERFINV_FAR_LAST_LOW: f32 = -4.35870762e-09;
+
+/// The largest `|l|` for the first polynomial of erfinv, which serves 99.6 % of the arguments.
+const NEAR: f32 = 5.0;
 
 /// `exp(-a²)` as `(e + e_low) 2^n`: `[e, e_low, n, MAGIC + n]`.
 fn gaussian<R: Real>(a: R) -> [R; 4] {
@@ -124,7 +133,29 @@ pub(super) fn erfc<R: Real>(x: R) -> R {
     R::pick(a.below(a.constant(0.44)), near, far)
 }
 
-/// `erfinv(y)`: 2 ULP.
+/// The polynomial with these coefficients and a last one of two summands, as two summands.
+fn horner_in_two<R: Real>(x: R, coefficients: &[f32], last: f32, last_low: f32) -> [R; 2] {
+    let rest = x.horner(coefficients);
+    let last = x.constant(last);
+    let p = x.fma(rest, last);
+    [p, x.fma(rest, last - p) + last_low]
+}
+
+/// `erfinv(y)` where `rest = 1 - y²` has a logarithm `l + l_low` beyond [`NEAR`].
+fn inverse_far<R: Real>(y: R, rest: R, l: R, l_low: R) -> R {
+    let w = l.negate();
+    let s = w.sqrt();
+    let s_low = (s.negate().fma(s, w) - l_low) * (s.constant(0.5) / s);
+    let [p, p_low] = horner_in_two(s - 3.1, &ERFINV_FAR, ERFINV_FAR_LAST, ERFINV_FAR_LAST_LOW);
+    let m = s * p;
+    let m_low = s.product_error(p, m) + s.fma(p_low, s_low * p);
+    let x = y.fma(m, y * m_low);
+    let zero = y.constant(0.0);
+    let [infinity, nan] = [f32::INFINITY, f32::NAN].map(|k| y.constant(k));
+    R::pick(rest.equals(zero), infinity, R::pick(rest.below(zero), nan, x))
+}
+
+/// `erfinv(y)`: 1 ULP. Every factor is the sum of two numbers: rounded each, they would be 2 ULP.
 pub(super) fn erfinv<R: Real>(y: R) -> R {
     let one = y.constant(1.0);
     // `1 - y²`, whose square must not be rounded.
@@ -133,16 +164,15 @@ pub(super) fn erfinv<R: Real>(y: R) -> R {
     } else {
         (one - y) * (y + 1.0)
     };
-    let l = rest.ln();
-    let q = l.fma((l + 2.5).horner(&ERFINV), l.constant(RATIO_LOW));
-    let near = y.axpy(RATIO, y * q);
-    let far = l.below(l.constant(NEAR));
-    let [x] = R::replace(far, [near], || {
-        let s = l.negate().sqrt();
-        let ratio = (s - 3.1).horner(&ERFINV_FAR) * s;
-        let ends = s.equals(s.constant(f32::INFINITY));
-        [R::pick(ends, s, ratio * y)]
-    });
+    let [l, l_low] = rest.ln_in_two();
+    let [q, q_low] = horner_in_two(l + 2.5, &ERFINV, ERFINV_LAST, ERFINV_LAST_LOW);
+    let ratio = l.constant(RATIO);
+    let r = l.fma(q, ratio);
+    let r_low = l.fma(q, ratio - r) + l_low.fma(q, l.fma(q_low, l.constant(RATIO_LOW)));
+    let near = y.fma(r, y * r_low);
+    // So are numbers from 1: what the bits of a negative number, or of 0, give for a logarithm is beyond 80.
+    let far = l.constant(NEAR).below(l.abs());
+    let [x] = R::replace(far, [near], || [inverse_far(y, rest, l, l_low)]);
     // The sum turns -0 into +0, and the ends are positive.
     x.abs().or_sign(y)
 }

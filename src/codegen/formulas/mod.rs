@@ -46,8 +46,10 @@ pub(super) trait Real:
     fn ln(self) -> Self;
     /// `self`, which must not be negative, with the sign of `sign`.
     fn or_sign(self, sign: Self) -> Self;
-    /// `ln(self) + low` for a small `low`.
+    /// `ln(self) + low` for a small `low`, of a number that is not a denormal.
     fn ln_plus(self, low: Self) -> Self;
+    /// `ln(self)` of a positive normal number, as two summands.
+    fn ln_in_two(self) -> [Self; 2];
     /// `self < other`.
     fn below(self, other: Self) -> Self::Mask;
     fn equals(self, other: Self) -> Self::Mask;

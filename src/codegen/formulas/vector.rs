@@ -141,6 +141,11 @@ impl Real for Vector<'_, '_> {
         self.emit2(low, |e, x, low| e.log_plus(x, Some(low)))
     }
 
+    fn ln_in_two(self) -> [Self; 2] {
+        let parts = self.emitter.borrow_mut().log_in_two(&vec![self.value]);
+        parts.map(|v| self.with(v[0]))
+    }
+
     fn or_sign(self, sign: Self) -> Self {
         self.emit2(sign, |e, x, y| e.or_sign(F, x, y))
     }
