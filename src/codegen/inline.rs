@@ -1,4 +1,4 @@
-//! The f32 functions that kernels compute in place, rather than by a call for a group of elements.
+//! The functions that kernels compute in place, rather than by a call for a group of elements.
 
 use crate::scalar::{Binary, Unary};
 
@@ -19,6 +19,12 @@ pub(super) fn has_unary_formula(op: Unary) -> bool {
         op,
         Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc | Erfinv
     )
+}
+
+/// Whether an f64 function of one number is computed in place in kernels of wide vectors.
+pub(super) fn is_inline_f64(op: Unary) -> bool {
+    use Unary::*;
+    matches!(op, Exp | Exp2 | Expm1 | Sigmoid | Log | Log1p)
 }
 
 /// Whether an f32 function of two numbers is in `formulas`.

@@ -12,6 +12,8 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 pub(super) enum NativeInst {
     /// `x * 2^floor(y)` of F32 lanes.
     ScaleF32,
+    /// `x * 2^floor(y)` of F64 lanes.
+    ScaleF64,
     /// I32 lanes shifted left by counts. Counts out of range, taken as unsigned, give 0.
     Shl32,
     /// I32 lanes shifted right by counts. Counts out of range, taken as unsigned, give the sign.
@@ -64,13 +66,14 @@ impl Emitter<'_> {
     fn placeholder(&mut self, op: NativeInst, x: Value, y: Value) -> Value {
         use NativeInst::*;
         let ty = match op {
-            ScaleF32 | Shl32 | F32ToBf16 | ExtendHalf => I16X8,
+            ScaleF32 | ScaleF64 | Shl32 | F32ToBf16 | ExtendHalf => I16X8,
             _ => I8X16,
         };
         let (x, y) = (self.bitcast(ty, x), self.bitcast(ty, y));
         let b = self.b.ins();
         match op {
             ScaleF32 => b.usub_sat(x, y),
+            ScaleF64 => b.ssub_sat(x, y),
             Shl32 => b.isub(x, y),
             Sar32 => b.ssub_sat(x, y),
             Shl64 => b.usub_sat(x, y),

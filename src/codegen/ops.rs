@@ -102,7 +102,10 @@ impl Emitter<'_> {
                 self.icmp(IntCC::SignedLessThan, &bits, &z)
             }
             _ if c == RegisterClass::F32 => self.unary_polynomial(op, x),
-            _ => self.call_unary(op, c, x),
+            _ => match self.unary_f64(op, x) {
+                Some(y) => y,
+                None => self.call_unary(op, c, x),
+            },
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod division;
+mod doubles;
 mod kernels;
 mod narrowing;
 mod objects;

@@ -227,8 +227,8 @@ impl FunctionLowering<'_> {
         if shape.wide {
             n /= 2;
         }
-        // A call is worth its cost for many lanes.
-        if shape.calls {
+        // A call is worth its cost for many lanes. Wide kernels do not call.
+        if shape.calls && wider == 1 {
             n = n.max(LANES_PER_CALL);
         }
         let extent = self.k.extent(l.vars[0]);

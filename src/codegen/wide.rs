@@ -1,7 +1,7 @@
 //! Chooses the vector width of a kernel: what all of its vector loops can be widened to ([`widen`](super::widen)), and
 //! what suits their lengths.
 
-use super::inline::{is_inline_binary, is_inline_unary};
+use super::inline::{is_inline_binary, is_inline_f64, is_inline_unary};
 use super::integers::divides_or_shifts;
 use super::vector_loops::{VectorLoops, VisitLanes, int_unary};
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Value, Var};
@@ -171,7 +171,7 @@ impl WidthSurvey<'_> {
             }
             Inst::Op(ScalarOp::Unary(op, x)) => match d(*x) {
                 F32 => float_unary(*op),
-                F64 => simple_unary(*op),
+                F64 => simple_unary(*op) || is_inline_f64(*op),
                 I32 | I16 | I8 | U8 | I64 => int_unary(*op),
                 B8 => matches!(op, Unary::Not | Unary::BitNot),
                 _ => false,

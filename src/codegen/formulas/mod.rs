@@ -7,6 +7,7 @@
 // The coefficients have all the digits that the fits produced.
 #![allow(clippy::excessive_precision)]
 
+mod double;
 mod erf;
 mod hyperbolic;
 mod inverse;

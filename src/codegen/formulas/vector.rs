@@ -18,8 +18,8 @@ const L: RegisterClass = RegisterClass::I64;
 /// One of the vectors of a group, or its one scalar.
 #[derive(Clone, Copy)]
 pub(in crate::codegen) struct Vector<'c, 'e> {
-    emitter: &'c RefCell<&'c mut Emitter<'e>>,
-    value: Value,
+    pub(super) emitter: &'c RefCell<&'c mut Emitter<'e>>,
+    pub(super) value: Value,
 }
 
 impl<'c, 'e> Vector<'c, 'e> {
@@ -28,7 +28,7 @@ impl<'c, 'e> Vector<'c, 'e> {
     }
 
     /// Emits a step of one operand.
-    fn emit(self, f: impl FnOnce(&mut Emitter<'e>, &Lanes) -> Lanes) -> Self {
+    pub(super) fn emit(self, f: impl FnOnce(&mut Emitter<'e>, &Lanes) -> Lanes) -> Self {
         self.with(self.emit_value(f))
     }
 
@@ -37,8 +37,13 @@ impl<'c, 'e> Vector<'c, 'e> {
     }
 
     /// Emits a step of two operands.
-    fn emit2(self, y: Self, f: impl FnOnce(&mut Emitter<'e>, &Lanes, &Lanes) -> Lanes) -> Self {
+    pub(super) fn emit2(self, y: Self, f: impl FnOnce(&mut Emitter<'e>, &Lanes, &Lanes) -> Lanes) -> Self {
         self.emit(|e, x| f(e, x, &vec![y.value]))
+    }
+
+    /// Whether [`Emitter::native`] may be used.
+    pub(super) fn has_natives(self) -> bool {
+        self.emitter.borrow().has_natives()
     }
 
     fn compare(self, cc: FloatCC, y: Self) -> Value {

@@ -36,7 +36,7 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
 }
 
 /// Compares all widths. Returns the widest one that was used.
-fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
+pub(super) fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
     let (want, mut widest) = at(k, inputs, 16);
     for w in widths() {
         let (got, used) = at(k, inputs, w);

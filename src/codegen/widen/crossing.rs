@@ -116,6 +116,7 @@ fn match_native(i: &Instruction) -> Option<Crossing> {
     use Shape::*;
     let (shape, zmm) = match i.code() {
         VEX_Vpsubusw_xmm_xmm_xmmm128 => (Binary, EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er),
+        VEX_Vpsubsw_xmm_xmm_xmmm128 => (Binary, EVEX_Vscalefpd_zmm_k1z_zmm_zmmm512b64_er),
         VEX_Vpsubw_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32),
         VEX_Vpsubsb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsravd_zmm_k1z_zmm_zmmm512b32),
         VEX_Vpsubusb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64),

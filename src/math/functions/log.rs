@@ -1,6 +1,7 @@
 //! Logarithms, after fdlibm: `x = 2^e (1 + f)` with `1 + f` between the square roots of 1/2 and 2.
 
-use super::{Function, fma, horner, pick, upper_half};
+use super::number::Number;
+use super::{Function, fma, upper_half};
 
 const LN_2_HIGH: f64 = 6.93147180369123816490e-01;
 const LN_2_LOW: f64 = 1.90821492927058770002e-10;
@@ -19,50 +20,40 @@ const LOG: [f64; 7] = [
 /// The exponent and the significand, in sqrt(1/2)..sqrt(2), of a positive number.
 #[inline(always)]
 pub(super) fn split(x: f64) -> (f64, f64) {
-    let small = x < f64::MIN_POSITIVE;
-    let x = pick(small, x * 18014398509481984.0, x);
-    // Both sides of the difference are positive, so the shift need not be arithmetic.
-    let t = x
-        .to_bits()
-        .wrapping_add(1.0f64.to_bits())
-        .wrapping_sub(0x3fe6_a09e_0000_0000);
-    let e = t >> 52;
-    let m = f64::from_bits(x.to_bits().wrapping_sub((e << 52).wrapping_sub(1.0f64.to_bits())));
-    // The bits of 2^52 + e.
-    let e = f64::from_bits(e | 0x4330_0000_0000_0000) - 4503599627370496.0;
-    (e - pick(small, 1077.0, 1023.0), m)
+    x.split_power()
 }
 
 /// R by the square of s: `log((1 + s) / (1 - s)) = 2s + sR`.
 #[inline(always)]
-pub(super) fn log_series(z: f64) -> f64 {
-    z * horner(z, &LOG)
+pub(super) fn log_series<N: Number>(z: N) -> N {
+    z * z.horner(&LOG)
 }
 
 /// `R + f²/2` times s, and `f²/2`.
 #[inline(always)]
-fn core(f: f64) -> (f64, f64) {
-    let s = f / (2.0 + f);
+fn core<N: Number>(f: N) -> (N, N) {
+    let s = f / (f + 2.0);
     let z = s * s;
-    let half = 0.5 * f * f;
+    let half = f * 0.5 * f;
     (s * (half + log_series(z)), half)
 }
 
 /// A logarithm's values at 0, below 0 and at infinity and NaN, else `y`.
 #[inline(always)]
-fn specials(x: f64, pole: f64, y: f64) -> f64 {
-    let y = pick(x < f64::INFINITY, y, x);
-    let y = pick(x == pole, f64::NEG_INFINITY, y);
-    pick(x < pole, f64::NAN, y)
+fn specials<N: Number>(x: N, pole: f64, y: N) -> N {
+    let [infinite, zero, lowest, nan] = [f64::INFINITY, pole, f64::NEG_INFINITY, f64::NAN].map(|k| x.constant(k));
+    let y = N::pick(x.below(infinite), y, x);
+    let y = N::pick(x.equals(zero), lowest, y);
+    N::pick(x.below(zero), nan, y)
 }
 
 /// `log(x)` for positive normal and denormal numbers.
 #[inline(always)]
-pub(super) fn log_of_positive(x: f64) -> f64 {
-    let (e, m) = split(x);
+pub(super) fn log_of_positive<N: Number>(x: N) -> N {
+    let (e, m) = x.split_power();
     let f = m - 1.0;
     let (r, half) = core(f);
-    fma(e, LN_2_HIGH, -((half - (r + e * LN_2_LOW)) - f))
+    e.fma(e.constant(LN_2_HIGH), f - (half - (r + e * LN_2_LOW)))
 }
 
 /// `log(x)` for positive normal numbers, as two summands.
@@ -80,20 +71,24 @@ pub(super) fn log_of_two_parts(x: f64) -> (f64, f64) {
 }
 
 #[inline(always)]
-pub(super) fn log(x: f64) -> f64 {
+pub(crate) fn log<N: Number>(x: N) -> N {
     specials(x, 0.0, log_of_positive(x))
 }
 
 /// `log(1 + x)`, also near 0.
 #[inline(always)]
-pub(super) fn log1p(x: f64) -> f64 {
-    let u = 1.0 + x;
-    let (e, m) = split(u);
+pub(crate) fn log1p<N: Number>(x: N) -> N {
+    let u = x + 1.0;
+    let (e, m) = u.split_power();
     // What the sum lost.
-    let c = pick(x >= 1.0, 1.0 - (u - x), x - (u - 1.0)) / u;
+    let one = x.constant(1.0);
+    let lost = N::pick(x.below(one), x - (u - 1.0), one - (u - x)) / u;
     let f = m - 1.0;
     let (r, half) = core(f);
-    let y = fma(e, LN_2_HIGH, -((half - (r + fma(e, LN_2_LOW, c))) - f));
+    let y = e.fma(
+        e.constant(LN_2_HIGH),
+        f - (half - (r + e.fma(e.constant(LN_2_LOW), lost))),
+    );
     specials(x, -1.0, y.copysign(x))
 }
 

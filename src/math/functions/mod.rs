@@ -24,8 +24,13 @@ mod inverse_erf;
 mod load;
 mod log;
 mod neighbour;
+mod number;
 mod power;
 mod trig;
+
+pub(crate) use exp::{exp, exp2, expm1, sigmoid};
+pub(crate) use log::{log, log1p};
+pub(crate) use number::{Number, SPLIT_BIAS};
 
 use crate::scalar::{Binary, Unary};
 use crate::target::Isa;
@@ -278,7 +283,7 @@ lane_functions! {
 // Building blocks.
 
 /// 1.5 * 2^52. Adding it rounds a small float to an integer, whose value is then in the low bits.
-const MAGIC: f64 = 6755399441055744.0;
+pub(crate) const MAGIC: f64 = 6755399441055744.0;
 
 #[inline(always)]
 fn fma(a: f64, b: f64, c: f64) -> f64 {
