@@ -13,6 +13,7 @@
 //! for every number of threads.
 
 mod cancel;
+mod columns;
 mod priority;
 mod wake;
 

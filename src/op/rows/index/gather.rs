@@ -1,8 +1,9 @@
 //! Reading elements at computed positions: gather, index_select, take, embedding.
 
+use super::indexed::IndexedRows;
 use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
-use crate::op::rows::fill::{IndexedRows, units_per_part, with_word};
+use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;

@@ -5,6 +5,8 @@ mod by_value;
 pub(super) mod combine;
 mod embedding_bag;
 pub(super) mod gather;
+mod indexed;
+mod named;
 mod places;
 mod scatter;
 mod search;

@@ -1,8 +1,9 @@
 //! Writing elements at the positions that an index tensor names: scatter, scatter_add, scatter_reduce.
 
 use super::combine::{Cell, Reduce, with_cell};
+use super::indexed::IndexedRows;
 use crate::op::rows::dense::{native, to_i64_indices};
-use crate::op::rows::fill::{IndexedRows, copy_all, with_word};
+use crate::op::rows::fill::{copy_all, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;

@@ -1,17 +1,17 @@
 //! Writing slices that an index tensor names along a dim: index_add, index_copy, index_reduce, index_fill.
 
 use super::combine::{Cell, Reduce, with_cell};
+use super::named::NamedSlices;
 use super::scatter::scalar_arg;
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
+use crate::op::rows::dense::{in_bounds, in_range};
 use crate::op::rows::fill::{copy_all, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{SavedBytes, Tensor, ViewMut, WideLoop, cells_of_mut, run_wide, with_wide_vectors};
+use crate::tensor::{SavedBytes, Tensor, ViewMut, cells_of_mut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
-use std::ops::Range;
 
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = source_rows();
@@ -131,55 +131,6 @@ fn index_reduce_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
     index_source_type(c, sizes)
 }
 
-/// Slices along a dim that an index tensor names: the tensor as `[outer, n, inner]`, and the positions along `n`.
-struct NamedSlices {
-    outer: usize,
-    n: usize,
-    inner: usize,
-    places: Vec<usize>,
-}
-
-impl NamedSlices {
-    /// `check` gives the place that an index names along a dim of a size, or torch's error.
-    fn new(c: &Call<Tensor>, message: &str, check: fn(i64, usize, usize) -> OpResult<usize>) -> OpResult<NamedSlices> {
-        NamedSlices::of_shape(c, c.leaf("self")?.shape(), message, check)
-    }
-
-    /// [`NamedSlices::new`] for a call without its first operand, which has this shape.
-    fn of_shape(
-        c: &Call<Tensor>,
-        shape: &[usize],
-        message: &str,
-        check: fn(i64, usize, usize) -> OpResult<usize>,
-    ) -> OpResult<NamedSlices> {
-        let dim = wrap_dim(c.int("dim")?, shape.len())?;
-        let (outer, n, inner) = sizes_around(shape, dim);
-        let index = to_i64_indices(c.leaf("index")?, message)?;
-        let index = index.as_slice::<i64>().iter();
-        Ok(NamedSlices {
-            outer,
-            n,
-            inner,
-            places: match outer {
-                0 => vec![],
-                _ => index.map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?,
-            },
-        })
-    }
-
-    /// Calls `f(to, from)` with the ranges of each slice in the tensor, and in one that has only the named slices.
-    fn for_each(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
-        let mut from = 0;
-        for o in 0..self.outer {
-            for p in &self.places {
-                let to = (o * self.n + p) * self.inner;
-                f(to..to + self.inner, from..from + self.inner);
-                from += self.inner;
-            }
-        }
-    }
-}
-
 const INDEX_DTYPE: &str = "Expected dtype int32/int64 for index";
 
 fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -217,16 +168,9 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
     let dst = outs[0].bytes_mut();
     with_cell!(dtype, T => {
         let (src, dst, alpha) = (source.as_slice::<T>(), cells_of_mut::<T>(dst), T::from_scalar(alpha));
-        let add = |d: &mut T, s: &T| *d = d.plus(s.times(alpha));
-        match slices.inner {
-            1 => slices.for_each(|to, from| add(&mut dst[to.start], &src[from.start])),
-            _ => slices.for_each(|to, from| {
-                run_wide(AddSlice {
-                    dst: &mut dst[to],
-                    src: &src[from],
-                    alpha,
-                });
-            }),
+        match alpha == T::identity(Reduce::Prod) {
+            true => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s)),
+            false => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s.times(alpha))),
         }
     }, else slices.for_each(|to, from| {
         for (at, k) in to.zip(from) {
@@ -235,21 +179,6 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         }
     }));
     Ok(())
-}
-
-/// Adds a slice, times a number.
-struct AddSlice<'a, T> {
-    dst: &'a mut [T],
-    src: &'a [T],
-    alpha: T,
-}
-
-impl<T: Cell> WideLoop for AddSlice<'_, T> {
-    #[inline(always)]
-    fn run(self) {
-        let pairs = self.dst.iter_mut().zip(self.src);
-        pairs.for_each(|(d, s)| *d = d.plus(s.times(self.alpha)));
-    }
 }
 
 fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -267,10 +196,10 @@ fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
     with_cell!(dtype, T => {
         let dst = cells_of_mut::<T>(dst);
         match reduction.reduce {
-            Reduce::Prod => reduction.run(&slices, source.as_slice(), dst, T::times),
-            Reduce::Max => reduction.run(&slices, source.as_slice(), dst, T::larger),
-            Reduce::Min => reduction.run(&slices, source.as_slice(), dst, T::smaller),
-            Reduce::Sum | Reduce::Replace => reduction.run(&slices, source.as_slice(), dst, T::plus),
+            Reduce::Prod => reduction.run(&slices, source.as_slice(), dst, pool, T::times),
+            Reduce::Max => reduction.run(&slices, source.as_slice(), dst, pool, T::larger),
+            Reduce::Min => reduction.run(&slices, source.as_slice(), dst, pool, T::smaller),
+            Reduce::Sum | Reduce::Replace => reduction.run(&slices, source.as_slice(), dst, pool, T::plus),
         }
     }, else return Err(not_implemented("index_reduce", dtype)));
     Ok(())
@@ -284,14 +213,18 @@ struct SliceReduction {
 }
 
 impl SliceReduction {
-    fn run<T: Cell>(&self, slices: &NamedSlices, src: &[T], dst: &mut [T], combine: impl Fn(T, T) -> T) {
+    fn run<T: Cell>(
+        &self,
+        slices: &NamedSlices,
+        src: &[T],
+        dst: &mut [T],
+        pool: &Pool,
+        combine: impl Fn(T, T) -> T + Sync,
+    ) {
         if !self.include_self {
             slices.for_each(|to, _| dst[to].fill(T::identity(self.reduce)));
         }
-        slices.for_each(|to, from| {
-            let pairs = dst[to].iter_mut().zip(&src[from]);
-            with_wide_vectors(|| pairs.for_each(|(d, s)| *d = combine(*d, *s)));
-        });
+        slices.combine(src, dst, pool, combine);
         if !self.mean || slices.inner == 0 {
             return;
         }
