@@ -260,7 +260,7 @@ mod tests {
             };
             assert_eq!(by(3), by(1), "dim {dim}");
         }
-        let mut bad = vec![0; rows * columns];
+        let mut bad = vec![0i64; rows * columns];
         bad[rows * columns - 1] = 5;
         let index = Tensor::from_slice(&[rows, columns], &bad);
         let indexed = IndexedRows::new(&index, &[5, columns], 0);

@@ -18,7 +18,11 @@ pub(super) struct NamedSlices {
 
 impl NamedSlices {
     /// `check` gives the place that an index names along a dim of a size, or torch's error.
-    pub(super) fn new(c: &Call<Tensor>, message: &str, check: fn(i64, usize, usize) -> OpResult<usize>) -> OpResult<NamedSlices> {
+    pub(super) fn new(
+        c: &Call<Tensor>,
+        message: &str,
+        check: fn(i64, usize, usize) -> OpResult<usize>,
+    ) -> OpResult<NamedSlices> {
         NamedSlices::of_shape(c, c.leaf("self")?.shape(), message, check)
     }
 

@@ -201,11 +201,43 @@ fn search_scalars(sorted: &Tensor, values: &Tensor, right: bool, first: usize, f
 /// For each value, the number of elements of an ordered line that come before it; with `right`, also those that are equal. NaN is the
 /// greatest.
 fn search_line<T: Cell>(line: &[T], values: &[T], right: bool, found: &mut [i64]) {
-    let comes_before = |a: T, b: T| (a < b) | (b.is_nan() & !a.is_nan());
-    let pairs = found.iter_mut().zip(values);
+    let numbers = partition_point(line.len(), |k| !line[k].is_nan());
+    let (line, before_nan) = (&line[..numbers], if right { line.len() } else { numbers });
     match right {
-        true => pairs.for_each(|(f, &v)| *f = partition_point(line.len(), |k| !comes_before(v, line[k])) as i64),
-        false => pairs.for_each(|(f, &v)| *f = partition_point(line.len(), |k| comes_before(line[k], v)) as i64),
+        true => search_numbers(line, values, before_nan, |a, v| a <= v, found),
+        false => search_numbers(line, values, before_nan, |a, v| a < v, found),
+    }
+}
+
+/// The number of searches that run in step. The steps of one search wait for each other.
+const SEARCHES: usize = 8;
+
+/// [`search_line`] of a line without NaN. The answer for NaN is given.
+fn search_numbers<T: Cell>(
+    line: &[T],
+    values: &[T],
+    before_nan: usize,
+    before: impl Fn(T, T) -> bool,
+    found: &mut [i64],
+) {
+    let answer = |v: T, at: usize| if v.is_nan() { before_nan as i64 } else { at as i64 };
+    let (blocks, rest) = values.as_chunks::<SEARCHES>();
+    let (found, last) = found.as_chunks_mut::<SEARCHES>();
+    for (values, found) in blocks.iter().zip(found) {
+        let (mut low, mut left) = ([0; SEARCHES], line.len());
+        while left > 1 {
+            let half = left / 2;
+            for (low, &v) in low.iter_mut().zip(values) {
+                *low += half * before(line[*low + half - 1], v) as usize;
+            }
+            left -= half;
+        }
+        for ((found, &low), &v) in found.iter_mut().zip(&low).zip(values) {
+            *found = answer(v, low + (left == 1 && before(line[low], v)) as usize);
+        }
+    }
+    for (found, &v) in last.iter_mut().zip(rest) {
+        *found = answer(v, partition_point(line.len(), |k| before(line[k], v)));
     }
 }
 
@@ -219,4 +251,39 @@ fn partition_point(n: usize, before: impl Fn(usize) -> bool) -> usize {
         left -= half;
     }
     low + (left == 1 && before(low)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sequences of several lengths, with and without NaN, and more values than run in step.
+    #[test]
+    fn searches_count_what_comes_before() {
+        let nan = f32::NAN;
+        let line = [-f32::INFINITY, -1.0, -0.0, 0.0, 0.0, 2.5, 7.0, f32::INFINITY, nan, nan];
+        let values: Vec<f32> = line.iter().copied().chain([-3.0, 1.0, 7.5, 2.5, -0.5]).collect();
+        let before = |a: f32, b: f32| a < b || (b.is_nan() && !a.is_nan());
+        for line in [
+            &line[..0],
+            &line[..1],
+            &line[..7],
+            &line[..8],
+            &line[..9],
+            &line,
+            &line[8..],
+        ] {
+            for right in [false, true] {
+                let count = |v: f32| {
+                    line.iter()
+                        .filter(|&&a| if right { !before(v, a) } else { before(a, v) })
+                        .count()
+                };
+                let want: Vec<i64> = values.iter().map(|&v| count(v) as i64).collect();
+                let mut found = vec![0; values.len()];
+                search_line(line, &values, right, &mut found);
+                assert_eq!(found, want, "{line:?} {right}");
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Pooling: maxima and means over windows.
 
+mod maxima;
 mod planes;
 mod unpool;
 mod window;

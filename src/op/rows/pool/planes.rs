@@ -1,24 +1,21 @@
 //! The loops over pooling windows, plane by plane.
 
+use super::maxima::MaxPlanes;
 use super::window::{Kind, Planes, PoolWindow, prepare_planes};
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::fill::{run_pairs, units_per_part};
 use crate::op::{Call, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
-use std::hint::select_unpredictable;
-
-/// Part of a row that is at least this long is compared with the maximum in vectors before it is compared one by one.
-const LONG: usize = 8;
+use crate::tensor::{Tensor, ViewMut, run_wide};
 
 impl Planes {
     /// The number of elements of an operand's plane, at least 1.
-    fn plane(&self) -> usize {
+    pub(super) fn plane(&self) -> usize {
         self.size.iter().product::<usize>().max(1)
     }
 
     /// The number of elements of a result's plane, at least 1.
-    fn out_plane(&self) -> usize {
+    pub(super) fn out_plane(&self) -> usize {
         self.windows.iter().map(Vec::len).product::<usize>().max(1)
     }
 
@@ -29,65 +26,9 @@ impl Planes {
     }
 
     /// The windows over depth and height, in the order of the result's rows.
-    fn rows(&self) -> impl Iterator<Item = (&PoolWindow, &PoolWindow)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&PoolWindow, &PoolWindow)> {
         let [depths, heights, _] = &self.windows;
         depths.iter().flat_map(|d| heights.iter().map(move |h| (d, h)))
-    }
-}
-
-/// The maxima of consecutive planes, and their places in their plane. NaN wins; the first of equal elements counts.
-struct MaxPlanes<'a, T> {
-    planes: &'a Planes,
-    x: &'a [T],
-    out: &'a mut [T],
-    places: &'a mut [i64],
-}
-
-impl<T: Number> WideLoop for MaxPlanes<'_, T> {
-    #[inline(always)]
-    fn run(self) {
-        let p = self.planes;
-        let len = p.out_plane();
-        let outs = self.out.chunks_exact_mut(len).zip(self.places.chunks_exact_mut(len));
-        for (x, (out, places)) in self.x.chunks_exact(p.plane()).zip(outs) {
-            max_plane(p, x, out, places);
-        }
-    }
-}
-
-#[inline(always)]
-fn max_plane<T: Number>(p: &Planes, x: &[T], out: &mut [T], places: &mut [i64]) {
-    let [_, h, w] = p.size;
-    let columns = &p.windows[2];
-    let n = columns.len();
-    let outs = out.chunks_exact_mut(n).zip(places.chunks_exact_mut(n));
-    for ((depth, height), (out, places)) in p.rows().zip(outs) {
-        let first = (depth.start * h + height.start) * w;
-        out.fill(T::LOWEST);
-        (places.iter_mut().zip(columns)).for_each(|(place, c)| *place = (first + c.start) as i64);
-        for i in (depth.start..depth.end).step_by(depth.step) {
-            for j in (height.start..height.end).step_by(height.step) {
-                let at = (i * h + j) * w;
-                raise_maxima(&x[at..at + w], at, columns, out, places);
-            }
-        }
-    }
-}
-
-/// Raises the maxima of a row of windows to those of one row of elements, which begins at `at` in its plane.
-#[inline(always)]
-fn raise_maxima<T: Number>(row: &[T], at: usize, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
-    for ((best, place), c) in out.iter_mut().zip(places).zip(columns) {
-        let long = c.step == 1 && c.end >= c.start + LONG;
-        // Few rows have a new maximum.
-        if long && !row[c.start..c.end].iter().fold(false, |any, v| any | v.beats(*best)) {
-            continue;
-        }
-        for k in (c.start..c.end).step_by(c.step) {
-            let beats = row[k].beats(*best);
-            *best = select_unpredictable(beats, row[k], *best);
-            *place = select_unpredictable(beats, (at + k) as i64, *place);
-        }
     }
 }
 

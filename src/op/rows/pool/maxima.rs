@@ -1,0 +1,191 @@
+//! The maxima of windows and their places. NaN wins, the last of several; of equal numbers the first counts.
+
+use super::window::{Planes, PoolWindow};
+use crate::op::rows::dense::Number;
+use crate::tensor::WideLoop;
+use std::hint::select_unpredictable;
+
+/// Part of a row that is at least this long is compared with the maximum in vectors before it is compared one by one.
+const LONG: usize = 8;
+
+/// The maxima of consecutive planes, and their places in their plane.
+pub(super) struct MaxPlanes<'a, T> {
+    pub planes: &'a Planes,
+    pub x: &'a [T],
+    pub out: &'a mut [T],
+    pub places: &'a mut [i64],
+}
+
+impl<T: Number> WideLoop for MaxPlanes<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let p = self.planes;
+        let len = p.out_plane();
+        let mut band = Band {
+            best: vec![T::LOWEST; p.size[2]],
+            rows: vec![0; p.size[2]],
+        };
+        let outs = self.out.chunks_exact_mut(len).zip(self.places.chunks_exact_mut(len));
+        for (x, (out, places)) in self.x.chunks_exact(p.plane()).zip(outs) {
+            max_plane(p, x, &mut band, out, places);
+        }
+    }
+}
+
+#[inline(always)]
+fn max_plane<T: Number>(p: &Planes, x: &[T], band: &mut Band<T>, out: &mut [T], places: &mut [i64]) {
+    let [d, h, w] = p.size;
+    let columns = &p.windows[2];
+    let n = columns.len();
+    let few = i32::try_from(d * h).is_ok();
+    let outs = out.chunks_exact_mut(n).zip(places.chunks_exact_mut(n));
+    for ((depth, height), (out, places)) in p.rows().zip(outs) {
+        let rows = (depth.start..depth.end).step_by(depth.step);
+        let mut rows = rows.flat_map(|i| (height.start..height.end).step_by(height.step).map(move |j| i * h + j));
+        let first = depth.start * h + height.start;
+        let several = depth.end > depth.start + depth.step || height.end > height.start + height.step;
+        if few
+            && several
+            && let Some(r) = rows.next()
+        {
+            band.start(&x[r * w..][..w], r as i32);
+            rows.for_each(|r| band.raise(&x[r * w..][..w], r as i32));
+            band.finish(r as i32, columns, out, places);
+            continue;
+        }
+        out.fill(T::LOWEST);
+        (places.iter_mut().zip(columns)).for_each(|(place, c)| *place = (first * w + c.start) as i64);
+        rows.for_each(|r| raise_maxima(&x[r * w..][..w], r * w, columns, out, places));
+    }
+}
+
+/// The maxima of the rows of a row of windows, column by column, and the rows that they are in.
+struct Band<T> {
+    best: Vec<T>,
+    rows: Vec<i32>,
+}
+
+impl<T: Number> Band<T> {
+    /// Begins with a row.
+    #[inline(always)]
+    fn start(&mut self, row: &[T], place: i32) {
+        self.best.copy_from_slice(row);
+        self.rows.fill(place);
+    }
+
+    /// Adds a row that is further down.
+    #[inline(always)]
+    fn raise(&mut self, row: &[T], place: i32) {
+        for ((&v, best), at) in row.iter().zip(&mut self.best).zip(&mut self.rows) {
+            let beats = v.beats(*best);
+            *best = if beats { v } else { *best };
+            *at = if beats { place } else { *at };
+        }
+    }
+
+    /// Stores the maxima of windows over these columns, and their places. `first` is the first row.
+    #[inline(always)]
+    fn finish(&self, first: i32, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
+        let w = self.best.len();
+        for ((out, place), c) in out.iter_mut().zip(places).zip(columns) {
+            let (mut best, mut row, mut column) = (T::LOWEST, first, c.start);
+            if c.start < c.end {
+                (best, row) = (self.best[c.start], self.rows[c.start]);
+            }
+            for k in (c.start..c.end).step_by(c.step).skip(1) {
+                let (v, r) = (self.best[k], self.rows[k]);
+                // In the order of rows, this column is before what was found.
+                let before = r < row;
+                let wins = (v.beats(best) & !(best.is_nan() & before)) | ((v == best) & before);
+                best = select_unpredictable(wins, v, best);
+                row = select_unpredictable(wins, r, row);
+                column = select_unpredictable(wins, k, column);
+            }
+            (*out, *place) = (best, (row as usize * w + column) as i64);
+        }
+    }
+}
+
+/// Raises the maxima of a row of windows to those of one row of elements, which begins at `at` in its plane.
+#[inline(always)]
+fn raise_maxima<T: Number>(row: &[T], at: usize, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
+    for ((best, place), c) in out.iter_mut().zip(places).zip(columns) {
+        let long = c.step == 1 && c.end >= c.start + LONG;
+        // Few rows have a new maximum.
+        if long && !row[c.start..c.end].iter().fold(false, |any, v| any | v.beats(*best)) {
+            continue;
+        }
+        for k in (c.start..c.end).step_by(c.step) {
+            let beats = row[k].beats(*best);
+            *best = select_unpredictable(beats, row[k], *best);
+            *place = select_unpredictable(beats, (at + k) as i64, *place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::planes::max_pool;
+    use crate::op::{Call, by_name};
+    use crate::parallel::Pool;
+    use crate::tensor::{SplitMix, Tensor, ViewMut};
+    use crate::types::Val;
+
+    /// The maximum of a window and its place, one element after the other.
+    fn walk(x: &[f32], w: usize, rows: &[usize], columns: &[usize]) -> (u32, i64) {
+        let mut best = (f32::NEG_INFINITY, rows[0] * w + columns[0]);
+        for (r, c) in rows.iter().flat_map(|r| columns.iter().map(move |c| (r, c))) {
+            let v = x[r * w + c];
+            if v > best.0 || v.is_nan() {
+                best = (v, r * w + c);
+            }
+        }
+        (best.0.to_bits(), best.1 as i64)
+    }
+
+    /// Few numbers, so that most windows have several maxima, with zeros of both signs and NaN.
+    #[test]
+    fn maxima_and_places_are_those_of_a_walk_through_the_window() {
+        let mut random = SplitMix::new(11);
+        for [h, w, kernel, stride, padding, dilation] in [
+            [13, 37, 3, 2, 1, 1],
+            [9, 21, 2, 1, 0, 2],
+            [7, 40, 5, 3, 2, 1],
+            [12, 12, 1, 1, 0, 1],
+            [20, 33, 9, 4, 4, 1],
+        ] {
+            let x: Vec<f32> = (0..h * w)
+                .map(|_| random.pick(&[1.0, 0.0, -0.0, -2.0, 2.0, f32::NEG_INFINITY, f32::NAN, 1.0]))
+                .collect();
+            let reach = (kernel - 1) * dilation + 1;
+            let size = |n: usize| (n + 2 * padding - reach) / stride + 1;
+            let within = |i: usize, n: usize| {
+                let all = (0..kernel).map(move |k| (i * stride + k * dilation).checked_sub(padding));
+                all.flatten().filter(|&at| at < n).collect::<Vec<usize>>()
+            };
+            let shape = [1, size(h), size(w)];
+            let ints = |n: usize| Val::List(vec![Val::int(n as i64); 2]);
+            let call = Call {
+                op: by_name("max_pool2d_with_indices").expect("a row"),
+                args: vec![
+                    Val::Leaf(Tensor::from_slice(&[1, h, w], &x)),
+                    ints(kernel),
+                    ints(stride),
+                    ints(padding),
+                    ints(dilation),
+                    Val::Bool(false),
+                ],
+            };
+            let (mut out, mut places) = (vec![0f32; shape[1] * shape[2]], vec![0i64; shape[1] * shape[2]]);
+            let views = [
+                ViewMut::from_slice(&shape, &mut out),
+                ViewMut::from_slice(&shape, &mut places),
+            ];
+            max_pool(&call, &mut views.map(|v| v.expect("a view")), &Pool::new(1), 2).expect("results");
+            for (i, (v, at)) in out.iter().zip(&places).enumerate() {
+                let want = walk(&x, w, &within(i / shape[2], h), &within(i % shape[2], w));
+                assert_eq!((v.to_bits(), *at), want, "{h} x {w} by {kernel}: {i}");
+            }
+        }
+    }
+}
