@@ -23,8 +23,9 @@ pub(super) trait Number: Element + PartialOrd + Default {
     fn from_f64(x: f64) -> Self;
     fn is_nan(self) -> bool;
     /// Whether `self` replaces `best` as the maximum: greater, or NaN.
+    #[inline(always)]
     fn beats(self, best: Self) -> bool {
-        self > best || self.is_nan()
+        (self > best) | self.is_nan()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::parallel::Pool;
 use crate::tensor::{Scalar, Tensor, ViewMut};
 use crate::types::{DType, TensorType, Type, Val};
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 pub(super) fn rows() -> Vec<Op> {
     [search_rows(), bucket_rows()].into_iter().flatten().collect()
@@ -144,6 +145,12 @@ fn search_sorted(
 }
 
 fn search_all(sorted: &Tensor, values: &Tensor, right: bool, found: &mut [i64], pool: &Pool) {
+    let half = |t: &Tensor| matches!(t.dtype(), DType::F16 | DType::BF16);
+    // Processors compare f32. Few values are not worth converting the sequence.
+    if half(sorted) && half(values) && sorted.numel() / 4 <= values.numel() {
+        let [sorted, values] = [sorted, values].map(|t| t.to(DType::F32));
+        return search_all(&sorted, &values, right, found, pool);
+    }
     // A search reads about ten elements.
     let len = units_per_part(found.len(), 10 * sorted.dtype().size(), pool);
     pool.run_parts(found, len, |part, found| {
@@ -228,12 +235,18 @@ fn search_numbers<T: Cell>(
         while left > 1 {
             let half = left / 2;
             for (low, &v) in low.iter_mut().zip(values) {
-                *low += half * before(line[*low + half - 1], v) as usize;
+                // The compiler would branch, and predict half of the answers wrongly.
+                *low = select_unpredictable(before(line[*low + half - 1], v), *low + half, *low);
             }
             left -= half;
         }
+        if left == 1 {
+            for (low, &v) in low.iter_mut().zip(values) {
+                *low = select_unpredictable(before(line[*low], v), *low + 1, *low);
+            }
+        }
         for ((found, &low), &v) in found.iter_mut().zip(&low).zip(values) {
-            *found = answer(v, low + (left == 1 && before(line[low], v)) as usize);
+            *found = answer(v, low);
         }
     }
     for (found, &v) in last.iter_mut().zip(rest) {

@@ -40,22 +40,22 @@ fn max_plane<T: Number>(p: &Planes, x: &[T], band: &mut Band<T>, out: &mut [T], 
     let few = i32::try_from(d * h).is_ok();
     let outs = out.chunks_exact_mut(n).zip(places.chunks_exact_mut(n));
     for ((depth, height), (out, places)) in p.rows().zip(outs) {
-        let rows = (depth.start..depth.end).step_by(depth.step);
-        let mut rows = rows.flat_map(|i| (height.start..height.end).step_by(height.step).map(move |j| i * h + j));
-        let first = depth.start * h + height.start;
         let several = depth.end > depth.start + depth.step || height.end > height.start + height.step;
-        if few
-            && several
-            && let Some(r) = rows.next()
-        {
-            band.start(&x[r * w..][..w], r as i32);
-            rows.for_each(|r| band.raise(&x[r * w..][..w], r as i32));
-            band.finish(r as i32, columns, out, places);
+        let present = depth.start < depth.end && height.start < height.end;
+        if few && several && present {
+            band.fill(x, h, depth, height);
+            band.finish(columns, out, places);
             continue;
         }
+        let first = (depth.start * h + height.start) * w;
         out.fill(T::LOWEST);
-        (places.iter_mut().zip(columns)).for_each(|(place, c)| *place = (first * w + c.start) as i64);
-        rows.for_each(|r| raise_maxima(&x[r * w..][..w], r * w, columns, out, places));
+        (places.iter_mut().zip(columns)).for_each(|(place, c)| *place = (first + c.start) as i64);
+        for i in (depth.start..depth.end).step_by(depth.step) {
+            for j in (height.start..height.end).step_by(height.step) {
+                let at = (i * h + j) * w;
+                raise_maxima(&x[at..at + w], at, columns, out, places);
+            }
+        }
     }
 }
 
@@ -66,29 +66,41 @@ struct Band<T> {
 }
 
 impl<T: Number> Band<T> {
-    /// Begins with a row.
+    /// Finds the maxima of the rows of a plane, which has `h` rows in each depth.
+    // Loops without closures, which would not be compiled for wide vectors.
     #[inline(always)]
-    fn start(&mut self, row: &[T], place: i32) {
-        self.best.copy_from_slice(row);
-        self.rows.fill(place);
+    fn fill(&mut self, x: &[T], h: usize, depth: &PoolWindow, height: &PoolWindow) {
+        let w = self.best.len();
+        let first = depth.start * h + height.start;
+        self.best.copy_from_slice(&x[first * w..][..w]);
+        self.rows.fill(first as i32);
+        for i in (depth.start..depth.end).step_by(depth.step) {
+            for j in (height.start..height.end).step_by(height.step) {
+                let row = i * h + j;
+                if row != first {
+                    self.raise(&x[row * w..][..w], row as i32);
+                }
+            }
+        }
     }
 
     /// Adds a row that is further down.
     #[inline(always)]
     fn raise(&mut self, row: &[T], place: i32) {
-        for ((&v, best), at) in row.iter().zip(&mut self.best).zip(&mut self.rows) {
-            let beats = v.beats(*best);
-            *best = if beats { v } else { *best };
-            *at = if beats { place } else { *at };
+        let (best, rows) = (&mut self.best[..row.len()], &mut self.rows[..row.len()]);
+        for k in 0..row.len() {
+            let beats = row[k].beats(best[k]);
+            best[k] = if beats { row[k] } else { best[k] };
+            rows[k] = if beats { place } else { rows[k] };
         }
     }
 
-    /// Stores the maxima of windows over these columns, and their places. `first` is the first row.
+    /// Stores the maxima of windows over these columns, and their places.
     #[inline(always)]
-    fn finish(&self, first: i32, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
+    fn finish(&self, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
         let w = self.best.len();
         for ((out, place), c) in out.iter_mut().zip(places).zip(columns) {
-            let (mut best, mut row, mut column) = (T::LOWEST, first, c.start);
+            let (mut best, mut row, mut column) = (T::LOWEST, self.rows[0], c.start);
             if c.start < c.end {
                 (best, row) = (self.best[c.start], self.rows[c.start]);
             }

@@ -7,7 +7,7 @@ use super::detection::BoxReal;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, gather_weighted, run_wide};
+use crate::tensor::{Places, Tensor, ViewMut, WideLoop, gather_weighted, run_wide};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The number of positions that are computed at once.
@@ -210,9 +210,10 @@ impl<'a, T: BoxReal + Default + 'static> Deformed<'a, T> {
             for channel in group * of_group..(group + 1) * of_group {
                 let image = &self.input[(n * self.channels + channel) * plane..][..plane];
                 let column = &mut columns[channel * taps + tap][..count];
-                let (places, weights) = (corners.places.each_ref(), corners.weights.each_ref());
+                let weights = corners.weights.each_ref();
                 if plane > 0 {
-                    gather_weighted(image, places.map(|p| &p[..count]), weights.map(|w| &w[..count]), column);
+                    let places = corners.places.each_ref().map(|p| Places::new(plane, &p[..count]));
+                    gather_weighted(image, places, weights.map(|w| &w[..count]), column);
                 }
                 if let Some(mask) = self.mask {
                     let mask = &mask[sampled * self.out[0] * self.out[1] + begin..][..count];

@@ -1,6 +1,9 @@
 //! The arithmetic of 16-bit floats: each result is rounded. Numbers are f32 that 16 bits hold exactly, and rounding is integer
 //! arithmetic, which loops compute in vectors.
 
+use super::grid_axis::GridReal;
+use crate::tensor::{Element, with_wide_vectors};
+use half::{bf16, f16};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// A bf16.
@@ -49,10 +52,49 @@ macro_rules! arithmetic {
 arithmetic!(RealBf16: Add add +, Sub sub -, Mul mul *, Div div /);
 arithmetic!(RealF16: Add add +, Sub sub -, Mul mul *, Div div /);
 
+/// An element of an image or a grid, which is computed with as a [`GridReal`].
+pub(super) trait GridElement: Element + Default {
+    type Real: GridReal;
+    fn widen(self) -> Self::Real;
+    /// Elements as numbers, in `buffer` unless they are.
+    fn numbers<'a>(x: &'a [Self], buffer: &'a mut Vec<Self::Real>) -> &'a [Self::Real];
+    /// Fills `out` with the numbers that `f` writes, by way of `buffer` unless they are elements.
+    fn write(out: &mut [Self], buffer: &mut [Self::Real], f: impl FnOnce(&mut [Self::Real]));
+}
+
+macro_rules! wide_elements {
+    ($($t:ty),*) => { $(impl GridElement for $t {
+        type Real = $t;
+        #[inline(always)]
+        fn widen(self) -> $t { self }
+        fn numbers<'a>(x: &'a [$t], _: &'a mut Vec<$t>) -> &'a [$t] { x }
+        fn write(out: &mut [$t], _: &mut [$t], f: impl FnOnce(&mut [$t])) { f(out) }
+    })* };
+}
+wide_elements!(f32, f64);
+
+macro_rules! half_elements {
+    ($($t:ident $real:ident),*) => { $(impl GridElement for $t {
+        type Real = $real;
+        #[inline(always)]
+        fn widen(self) -> $real { $real(self.to_f32()) }
+        fn numbers<'a>(x: &'a [$t], buffer: &'a mut Vec<$real>) -> &'a [$real] {
+            buffer.clear();
+            with_wide_vectors(|| buffer.extend(x.iter().map(|v| v.widen())));
+            buffer
+        }
+        fn write(out: &mut [$t], buffer: &mut [$real], f: impl FnOnce(&mut [$real])) {
+            let buffer = &mut buffer[..out.len()];
+            f(buffer);
+            with_wide_vectors(|| out.iter_mut().zip(&*buffer).for_each(|(o, v)| *o = $t::from_f32(v.0)));
+        }
+    })* };
+}
+half_elements!(bf16 RealBf16, f16 RealF16);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::{bf16, f16};
 
     #[test]
     fn rounding_is_that_of_the_formats() {

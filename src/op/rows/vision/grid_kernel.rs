@@ -2,12 +2,13 @@
 //! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
 
 use super::grid_axis::{Axis, GridReal, Padding, cubic_weights};
-use super::grid_half::{RealBf16, RealF16};
+use super::grid_half::GridElement;
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, gather_places, gather_weighted, run_wide};
+use crate::tensor::{Places, Tensor, ViewMut, WideLoop, gather_weighted, run_wide};
 use crate::types::DType;
+use half::{bf16, f16};
 
 /// The number of points whose places are computed at once. Few, because small calls initialise as many.
 const BLOCK: usize = 128;
@@ -73,23 +74,23 @@ impl<T: GridReal> Taps<T> {
 }
 
 /// Computes the taps of `n` points at the coordinates `grid[j * step]`.
-struct FillTaps<'a, T> {
-    taps: &'a mut Taps<T>,
-    grid: &'a [T],
+struct FillTaps<'a, E: GridElement> {
+    taps: &'a mut Taps<E::Real>,
+    grid: &'a [E],
     step: usize,
     n: usize,
-    axis: &'a Axis<T>,
+    axis: &'a Axis<E::Real>,
     how: Interpolation,
 }
 
-impl<T: GridReal> WideLoop for FillTaps<'_, T> {
+impl<E: GridElement> WideLoop for FillTaps<'_, E> {
     #[inline(always)]
     fn run(self) {
         let (taps, axis, how) = (self.taps, *self.axis, self.how);
-        let mut coordinates = [T::from_f64(0.0); BLOCK];
+        let mut coordinates = [E::Real::from_f64(0.0); BLOCK];
         let coordinates = &mut coordinates[..self.n];
         let steps = self.grid.iter().step_by(self.step);
-        coordinates.iter_mut().zip(steps).for_each(|(c, &g)| *c = g);
+        coordinates.iter_mut().zip(steps).for_each(|(c, &g)| *c = g.widen());
         if axis.by_point {
             return taps.fill(axis, how, coordinates);
         }
@@ -124,14 +125,14 @@ impl<T: GridReal> Sampler<T> {
     }
 
     /// Samples some planes, `first` and those after it, which are channels of several items.
-    fn sample_planes(&self, image: &[T], grid: &[T], first: usize, out: &mut [T]) {
+    fn sample_planes<E: GridElement<Real = T>>(&self, image: &[E], grid: &[E], first: usize, out: &mut [E]) {
         let mut corners = Box::new(Corners {
             taps: [Taps::new(), Taps::new(), Taps::new()],
             places: [[0; BLOCK]; 8],
             weights: [[T::from_f64(1.0); BLOCK]; 8],
             line: [T::from_f64(0.0); BLOCK],
         });
-        let planes = out.len() / self.points;
+        let (mut buffer, planes) = (vec![], out.len() / self.points);
         let mut done = 0;
         while done < planes {
             let (item, channel) = ((first + done) / self.channels, (first + done) % self.channels);
@@ -139,16 +140,26 @@ impl<T: GridReal> Sampler<T> {
             let grid = &grid[item * self.points * self.dims..][..self.points * self.dims];
             let image = &image[(first + done) * self.plane()..][..count * self.plane()];
             let out = &mut out[done * self.points..][..count * self.points];
-            for from in (0..self.points).step_by(BLOCK) {
-                self.sample_block(image, &grid[from * self.dims..], from, out, &mut corners);
+            let blocks = (0..self.points).step_by(BLOCK);
+            let blocks = blocks.map(|from| (from, BLOCK.min(self.points - from)));
+            let numbers = match self.how {
+                Interpolation::Nearest => &[],
+                _ => E::numbers(image, &mut buffer),
+            };
+            for (from, n) in blocks {
+                self.fill_taps(&grid[from * self.dims..], n, &mut corners);
+                let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..from + n]);
+                match self.how {
+                    Interpolation::Nearest => self.copy_block(image, n, parts, &mut corners),
+                    _ => self.sample_block(numbers, n, parts, &mut corners),
+                }
             }
             done += count;
         }
     }
 
-    /// Samples the block of points that begins at `from` in all planes of `image`, whose results are in `out`.
-    fn sample_block(&self, image: &[T], grid: &[T], from: usize, out: &mut [T], c: &mut Corners<T>) {
-        let n = BLOCK.min(self.points - from);
+    /// The taps of `n` points, whose coordinates are in `grid`.
+    fn fill_taps<E: GridElement<Real = T>>(&self, grid: &[E], n: usize, c: &mut Corners<T>) {
         for d in 3 - self.dims..3 {
             // The grid contains (x, y[, z]), that is, the last dim first.
             run_wide(FillTaps {
@@ -160,31 +171,56 @@ impl<T: GridReal> Sampler<T> {
                 how: self.how,
             });
         }
-        let planes = || image.chunks_exact(self.plane());
-        let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..from + n]);
-        match self.how {
-            Interpolation::Nearest => {
-                self.combine(c, n, 0, [0; 3]);
-                planes().zip(parts).for_each(|(x, o)| gather_places(x, &c.places[0], o));
+    }
+
+    /// Copies the nearest elements of `n` points in all planes of `image` to `parts`.
+    fn copy_block<'o, E: GridElement>(
+        &self,
+        image: &[E],
+        n: usize,
+        parts: impl Iterator<Item = &'o mut [E]>,
+        c: &mut Corners<T>,
+    ) {
+        self.combine(c, n, 0, [0; 3]);
+        let places = Places::new(self.plane(), &c.places[0][..n]);
+        let planes = image.chunks_exact(self.plane());
+        planes.zip(parts).for_each(|(x, o)| places.gather(x, o));
+    }
+
+    /// Samples `n` points in all planes of `image`; the results go to `parts`.
+    fn sample_block<'o, E: GridElement<Real = T>>(
+        &self,
+        image: &[T],
+        n: usize,
+        parts: impl Iterator<Item = &'o mut [E]>,
+        c: &mut Corners<T>,
+    ) {
+        let mut buffer = [T::from_f64(0.0); BLOCK];
+        let outs = image.chunks_exact(self.plane()).zip(parts);
+        match (self.how, self.dims) {
+            (Interpolation::Cubic, _) => {
+                outs.for_each(|(x, o)| E::write(o, &mut buffer, |o| self.sample_cubic(x, o, c)));
             }
-            Interpolation::Linear if self.dims == 2 => {
+            (_, 2) => {
                 (0..4).for_each(|k| self.combine(c, n, k, [0, k >> 1, k & 1]));
-                let (p, w) = (&c.places, &c.weights);
-                let (p, w) = ([0, 1, 2, 3].map(|k| &p[k][..n]), [0, 1, 2, 3].map(|k| &w[k][..n]));
-                planes().zip(parts).for_each(|(x, o)| gather_weighted(x, p, w, o));
+                let (p, w) = self.corners::<4>(c, n);
+                outs.for_each(|(x, o)| E::write(o, &mut buffer, |o| gather_weighted(x, p, w, o)));
             }
-            Interpolation::Linear => {
+            _ => {
                 (0..8).for_each(|k| self.combine(c, n, k, [k >> 2, k >> 1 & 1, k & 1]));
-                let (p, w) = (
-                    c.places.each_ref().map(|p| &p[..n]),
-                    c.weights.each_ref().map(|w| &w[..n]),
-                );
-                planes().zip(parts).for_each(|(x, o)| gather_weighted(x, p, w, o));
-            }
-            Interpolation::Cubic => {
-                planes().zip(parts).for_each(|(x, o)| self.sample_cubic(x, o, c));
+                let (p, w) = self.corners::<8>(c, n);
+                outs.for_each(|(x, o)| E::write(o, &mut buffer, |o| gather_weighted(x, p, w, o)));
             }
         }
+    }
+
+    /// The places and weights of `n` points at `K` corners.
+    fn corners<'c, const K: usize>(&self, c: &'c Corners<T>, n: usize) -> ([Places<&'c [i32]>; K], [&'c [T]; K]) {
+        let all = std::array::from_fn(|k| k);
+        (
+            all.map(|k: usize| Places::new(self.plane(), &c.places[k][..n])),
+            all.map(|k| &c.weights[k][..n]),
+        )
     }
 
     /// Computes corner `k`, the product of one tap of each dim.
@@ -212,7 +248,7 @@ impl<T: GridReal> Sampler<T> {
                     *to = if (y | x) < 0 { -1 } else { y * width + x };
                 }
             }
-            let places = [0, 1, 2, 3].map(|k| &c.places[k][..n]);
+            let places = [0, 1, 2, 3].map(|k| Places::new(image.len(), &c.places[k][..n]));
             gather_weighted(image, places, c.taps[2].weights.each_ref().map(|w| &w[..n]), line);
             let weights = &c.taps[1].weights[row];
             for ((o, &v), &w) in out.iter_mut().zip(&*line).zip(weights) {
@@ -256,29 +292,9 @@ pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Poo
     match x.dtype() {
         DType::F32 => sample::<f32>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
         DType::F64 => sample::<f64>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
-        DType::BF16 => sample_half(c, [x, grid], RealBf16, |v| v.0, out, pool),
-        _ => sample_half(c, [x, grid], RealF16, |v| v.0, out, pool),
+        DType::BF16 => sample::<bf16>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
+        _ => sample::<f16>(c, x.as_slice(), grid.as_slice(), &shape, out.as_mut_slice(), pool),
     }
-}
-
-/// Samples in an arithmetic of 16 bits, whose numbers are f32.
-fn sample_half<T: GridReal>(
-    c: &Call<Tensor>,
-    operands: [&Tensor; 2],
-    of: impl Fn(f32) -> T,
-    value: impl Fn(T) -> f32,
-    out: &mut ViewMut<'_>,
-    pool: &Pool,
-) -> OpResult<()> {
-    let [x, grid] = operands.map(|t| {
-        let wide = t.to(DType::F32);
-        wide.as_slice::<f32>().iter().map(|&v| of(v)).collect::<Vec<T>>()
-    });
-    let mut y = vec![T::default(); out.shape().iter().product()];
-    sample(c, &x, &grid, out.shape(), &mut y, pool)?;
-    let wide: Vec<f32> = y.into_iter().map(value).collect();
-    out.fill_from(&Tensor::from_slice(out.shape(), &wide).to(operands[0].dtype()));
-    Ok(())
 }
 
 /// The sampler of a call whose result has this shape.
@@ -310,19 +326,19 @@ fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<S
     })
 }
 
-fn sample<T: GridReal>(
+fn sample<E: GridElement>(
     c: &Call<Tensor>,
-    image: &[T],
-    grid: &[T],
+    image: &[E],
+    grid: &[E],
     shape: &[usize],
-    out: &mut [T],
+    out: &mut [E],
     pool: &Pool,
 ) -> OpResult<()> {
-    let sampler = sampler_of_call(c, shape)?;
+    let sampler: Sampler<E::Real> = sampler_of_call(c, shape)?;
     if out.is_empty() {
         return Ok(());
     }
-    let planes = units_per_part(shape[0] * shape[1], sampler.points * size_of::<T>(), pool);
+    let planes = units_per_part(shape[0] * shape[1], sampler.points * size_of::<E::Real>(), pool);
     pool.run_parts(out, planes * sampler.points, |i, out| {
         sampler.sample_planes(image, grid, i * planes, out);
     });

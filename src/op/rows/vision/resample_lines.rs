@@ -3,7 +3,7 @@
 use super::resample_bytes::Taps;
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, gather_places, gather_weighted, with_wide_vectors};
+use crate::tensor::{Places, Tensor, ViewMut, gather_weighted, with_wide_vectors};
 use smallvec::SmallVec;
 use std::ops::{Add, Mul};
 
@@ -67,40 +67,50 @@ impl Weight for f64 {
 /// The taps of all elements of a line.
 enum LineTaps<T> {
     /// Every element has the same number of taps: their places and weights, tap by tap.
-    Even(Vec<Vec<i32>>, Vec<Vec<T>>),
+    Even(Vec<Places<Vec<i32>>>, Vec<Vec<T>>),
     Uneven(Vec<Vec<(usize, T)>>),
 }
 
 impl<T: Weight> LineTaps<T> {
-    fn new(taps: &[Taps]) -> LineTaps<T> {
+    /// The taps in lines of `n` elements.
+    fn new(taps: &[Taps], n: usize) -> LineTaps<T> {
         let count = taps[0].len();
         let narrow = taps.iter().flatten().all(|t| i32::try_from(t.0).is_ok());
         if !narrow || !matches!(count, 1 | 2 | 4) || taps.iter().any(|t| t.len() != count) {
             let converted = |t: &Taps| t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
             return LineTaps::Uneven(taps.iter().map(converted).collect());
         }
-        let places = |k: usize| taps.iter().map(|t| t[k].0 as i32).collect();
+        let places = |k: usize| Places::new(n, taps.iter().map(|t| t[k].0 as i32).collect());
         let weights = |k: usize| taps.iter().map(|t| T::from_f64(t[k].1)).collect();
         LineTaps::Even((0..count).map(places).collect(), (0..count).map(weights).collect())
     }
 
-    /// The sums of a line's elements.
-    fn apply(&self, line: &[T], out: &mut [T]) {
+    /// The sums of a line's elements from `first` on.
+    fn apply(&self, line: &[T], first: usize, out: &mut [T]) {
+        let range = first..first + out.len();
         match self {
-            LineTaps::Even(p, w) => match p.len() {
-                1 if w[0].iter().all(|w| *w == T::from_f64(1.0)) => gather_places(line, &p[0], out),
-                1 => gather_weighted(line, [&p[0]], [&w[0]], out),
-                2 => gather_weighted(line, [0, 1].map(|k| &p[k][..]), [0, 1].map(|k| &w[k][..]), out),
-                _ => {
-                    let all = [0, 1, 2, 3];
-                    gather_weighted(line, all.map(|k| &p[k][..]), all.map(|k| &w[k][..]), out);
+            LineTaps::Even(p, w) => {
+                let (p, w) = (|k: usize| p[k].part(range.clone()), |k: usize| &w[k][range.clone()]);
+                match self.count() {
+                    1 if w(0).iter().all(|w| *w == T::from_f64(1.0)) => p(0).gather(line, out),
+                    1 => gather_weighted(line, [p(0)], [w(0)], out),
+                    2 => gather_weighted(line, [0, 1].map(p), [0, 1].map(w), out),
+                    _ => gather_weighted(line, [0, 1, 2, 3].map(p), [0, 1, 2, 3].map(w), out),
                 }
-            },
+            }
             LineTaps::Uneven(taps) => {
-                for (o, taps) in out.iter_mut().zip(taps) {
+                for (o, taps) in out.iter_mut().zip(&taps[range]) {
                     *o = taps.iter().fold(T::default(), |s, &(k, w)| s + line[k] * w);
                 }
             }
+        }
+    }
+
+    /// The number of taps of each element, if it is the same for all.
+    fn count(&self) -> usize {
+        match self {
+            LineTaps::Even(p, _) => p.len(),
+            LineTaps::Uneven(_) => 0,
         }
     }
 }
@@ -133,7 +143,7 @@ impl<T: Weight> LineCache<T> {
         let kept = &mut self.lines[slot * self.width..][..self.width];
         if self.held[slot] != line {
             self.held[slot] = line;
-            taps.apply(&plane[line * size[2]..][..size[2]], kept);
+            taps.apply(&plane[line * size[2]..][..size[2]], 0, kept);
         }
         kept
     }
@@ -144,7 +154,7 @@ type OuterTaps<T> = [Vec<(SmallVec<[(usize, T); 4]>, bool)>; 2];
 
 /// Resamples planes of `size` by weighted sums along each dim, innermost dim first.
 pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps>], out: &mut [T], pool: &Pool) {
-    let columns = LineTaps::<T>::new(&along[2]);
+    let columns = LineTaps::<T>::new(&along[2], size[2]);
     let converted = |t: &Taps| {
         let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
         let copies = matches!(taps[..], [(_, w)] if w == T::from_f64(1.0));
@@ -157,6 +167,9 @@ pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps
     );
     let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
     pool.run_parts(out, planes * n, |i, out| {
+        if [0, 1].iter().all(|&d| outer[d].iter().all(|t| t.1)) {
+            return blend_lines(&x[i * planes * plane..], size, &outer, &columns, along[2].len(), out);
+        }
         let mut cache = LineCache::new(&outer, along[2].len());
         let mut part = vec![T::default(); along[2].len()];
         let x = x[i * planes * plane..].chunks_exact(plane);
@@ -165,6 +178,32 @@ pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps
             blend_plane(x, size, &outer, &columns, &mut cache, &mut part, out);
         }
     });
+}
+
+/// The number of elements of a line that are blended in all lines, while their taps are in the cache.
+const COLUMNS: usize = 1024;
+
+/// Blends planes along the last dim only.
+fn blend_lines<T: Weight>(
+    x: &[T],
+    size: [usize; 3],
+    outer: &OuterTaps<T>,
+    columns: &LineTaps<T>,
+    width: usize,
+    out: &mut [T],
+) {
+    let plane: usize = size.iter().product();
+    for first in (0..width).step_by(COLUMNS) {
+        let mut outs = out.chunks_exact_mut(width);
+        for x in x.chunks_exact(plane) {
+            for ((planes, _), (rows, _)) in outer[0].iter().flat_map(|p| outer[1].iter().map(move |r| (p, r))) {
+                let Some(out) = outs.next() else { return };
+                let line = planes[0].0 * size[1] + rows[0].0;
+                let end = width.min(first + COLUMNS);
+                columns.apply(&x[line * size[2]..][..size[2]], first, &mut out[first..end]);
+            }
+        }
+    }
 }
 
 fn blend_plane<T: Weight>(
@@ -182,7 +221,7 @@ fn blend_plane<T: Weight>(
             let Some(out) = lines.next() else { return };
             if *one_plane && *one_row {
                 let line = planes[0].0 * size[1] + rows[0].0;
-                columns.apply(&x[line * size[2]..][..size[2]], out);
+                columns.apply(&x[line * size[2]..][..size[2]], 0, out);
                 continue;
             }
             if *one_plane {
