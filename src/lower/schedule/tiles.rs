@@ -24,10 +24,20 @@ const MOST_COPIES: usize = 8;
 pub(super) struct Tiling {
     /// The position of the outer loop among the kept ones.
     outer: usize,
-    /// The number of its iterations in a tile; divides its extent.
+    /// The number of its iterations in a tile.
     rows: usize,
     /// The number of iterations of the last loop in a tile.
     columns: usize,
+    /// The dim whose tiles threads share; a tile divides its extent. The loops over the others are serial, with a last tile that may be
+    /// smaller.
+    shared: Option<Side>,
+}
+
+/// A dim of a tile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Rows,
+    Columns,
 }
 
 /// The transposed operands of the current tile, in scratch memory.
@@ -62,44 +72,69 @@ impl Scheduler<'_> {
         let mut loads = loads.filter(|(size, strides)| jumps(strides, *size));
         let along = |strides: &[i64]| outers.iter().position(|l| strides[l.last].abs() == 1);
         let (size, outer) = loads.find_map(|(size, strides)| Some((size, along(strides)?)))?;
-        let extent = self.kept[outer].extent;
-        let [least, most] = ROWS;
-        let full_line = (LINE / size).clamp(least, most);
-        let divides = |n: &usize| extent.is_multiple_of(*n);
-        // At least a line if the extent has such a divisor.
-        let rows = (full_line..=most)
-            .find(divides)
-            .or_else(|| (least..full_line).rev().find(divides))?;
-        let columns = (LINE / size).clamp(COLUMNS[0], COLUMNS[1]).min(last.extent);
-        Some(Tiling { outer, rows, columns })
+        let line = LINE / size;
+        let rows = tile_dividing(self.kept[outer].extent, line, ROWS);
+        let columns = line.clamp(COLUMNS[0], COLUMNS[1]).min(last.extent);
+        if let Some(rows) = rows {
+            let shared = Some(Side::Rows);
+            return Some(Tiling {
+                outer,
+                rows,
+                columns,
+                shared,
+            });
+        }
+        let rows = line.clamp(ROWS[0], ROWS[1]);
+        if self.kept[outer].extent < rows {
+            return None;
+        }
+        let divisor = tile_dividing(last.extent, line, COLUMNS);
+        Some(Tiling {
+            outer,
+            rows,
+            columns: divisor.unwrap_or(columns),
+            shared: divisor.map(|_| Side::Columns),
+        })
     }
 
     /// Emits a map in tiles.
     pub(super) fn emit_tiles(&mut self, k: &mut KernelBuilder, t: &Tiling) {
         let mut outers = self.kept.clone();
         let Some(last) = outers.pop() else { return };
-        let row = outers[t.outer].last;
+        let row = outers[t.outer].clone();
+        self.declare_copies(k, t, row.last, last.last);
         let mut extents: Vec<usize> = outers.iter().map(|l| l.extent).collect();
-        extents[t.outer] /= t.rows;
-        self.declare_copies(k, t, row, last.last);
+        extents[t.outer] = if t.shared == Some(Side::Rows) {
+            row.extent / t.rows
+        } else {
+            1
+        };
+        if t.shared == Some(Side::Columns) {
+            extents.push(last.extent / t.columns);
+        }
         k.parallel(&extents, |k, v| {
             let others = (0..outers.len()).filter(|&i| i != t.outer);
             let (dims, vars): (Vec<LoopDim>, Vec<Var>) = others.map(|i| (outers[i].clone(), v[i])).unzip();
-            let vars = Vars::default()
-                .with_loops(&dims, &vars)
-                .with_part(row, 0, t.rows, v[t.outer]);
-            let sides = |columns: usize| {
-                let side = |extent: usize, last: usize| LoopDim { extent, last };
-                [side(t.rows, row), side(columns, last.last)]
-            };
-            k.serial(last.extent / t.columns, |k, part| {
-                let vars = vars.with_part(last.last, 0, t.columns, part);
-                self.emit_tile(k, &vars, &sides(t.columns), t);
-            });
-            let rest = last.extent % t.columns;
-            if rest > 0 {
-                let vars = vars.with_offset(last.last, last.extent - rest);
-                self.emit_tile(k, &vars, &sides(rest), t);
+            let vars = Vars::default().with_loops(&dims, &vars);
+            let side = |extent: usize, d: &LoopDim| LoopDim { extent, last: d.last };
+            match t.shared {
+                Some(Side::Rows) => {
+                    let vars = vars.with_part(row.last, 0, t.rows, v[t.outer]);
+                    visit_parts(k, &vars, &last, t.columns, &mut |k, vars, columns| {
+                        self.emit_tile(k, vars, &[side(t.rows, &row), side(columns, &last)], t);
+                    });
+                }
+                Some(Side::Columns) => {
+                    let vars = vars.with_part(last.last, 0, t.columns, v[outers.len()]);
+                    visit_parts(k, &vars, &row, t.rows, &mut |k, vars, rows| {
+                        self.emit_tile(k, vars, &[side(rows, &row), side(t.columns, &last)], t);
+                    });
+                }
+                None => visit_parts(k, &vars, &row, t.rows, &mut |k, vars, rows| {
+                    visit_parts(k, vars, &last, t.columns, &mut |k, vars, columns| {
+                        self.emit_tile(k, vars, &[side(rows, &row), side(columns, &last)], t);
+                    });
+                }),
             }
         });
     }
@@ -152,6 +187,31 @@ impl Scheduler<'_> {
             self.tile.index = place(r, c);
             self.emit_point(k, vars);
         });
+    }
+}
+
+/// The size in a range of a tile that divides an extent: at least a line if there is such a divisor.
+fn tile_dividing(extent: usize, line: usize, [least, most]: [usize; 2]) -> Option<usize> {
+    let line = line.clamp(least, most);
+    let divides = |n: &usize| extent.is_multiple_of(*n);
+    let longer = (line..=most).find(divides);
+    longer.or_else(|| (least..line).rev().find(divides))
+}
+
+/// The loop over the tiles of a dim, and the tile that remains. `body` gets the number of iterations in a tile.
+fn visit_parts(
+    k: &mut KernelBuilder,
+    vars: &Vars,
+    dim: &LoopDim,
+    tile: usize,
+    body: &mut dyn FnMut(&mut KernelBuilder, &Vars, usize),
+) {
+    k.serial(dim.extent / tile, |k, part| {
+        body(k, &vars.with_part(dim.last, 0, tile, part), tile)
+    });
+    let rest = dim.extent % tile;
+    if rest > 0 {
+        body(k, &vars.with_offset(dim.last, dim.extent - rest), rest);
     }
 }
 
