@@ -81,6 +81,12 @@ impl TensorCell {
         Rc::ptr_eq(&self.object, &other.object)
     }
 
+    /// Whether a write to one may show in the other.
+    #[cfg(test)]
+    pub fn shares_with(&self, other: &TensorCell) -> bool {
+        Rc::ptr_eq(&self.storage, &other.storage)
+    }
+
     /// The cell `new`, as the same Python object as this cell.
     pub fn with_value(&self, new: &TensorCell) -> TensorCell {
         TensorCell {

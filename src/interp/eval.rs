@@ -25,14 +25,43 @@ pub(super) fn apply_op(call: &Call<TensorCell>) -> OpResult<Val<TensorCell>> {
     let types = call.map(TensorCell::ty);
     let ty = call.op.result_type(&types, &mut Sizes::default())?;
     super::check_size(&ty, call.op.name)?;
-    match call.args.first() {
+    let result = match call.args.first() {
         Some(Val::Leaf(x)) if call.op.gives_operand(&types, &ty, Some(&x.layout())) => Ok(Val::Leaf(x.clone())),
         _ => budget::catch_refusal(|| eval_meaning(call, &types, ty)).unwrap_or_else(|refused| {
             // A size that only the values determine, or memory for parts of the result.
             let title = format!("not enough memory for `{}`: it needs {} bytes", call.op.name, refused.0);
             Err(OpError::new(Code::E0509, title))
         }),
-    }
+    };
+    // Functionalisation follows the declarations, and would lose later writes to the other tensor.
+    #[cfg(test)]
+    assert!(
+        declares_sharing(call.op) || !result.as_ref().is_ok_and(|r| shares_memory(r, call)),
+        "`{}` shares memory with an argument, which its row does not declare",
+        call.op.name
+    );
+    result
+}
+
+/// Whether functionalisation knows that the result may share memory: the row says so, the op is a view or reads memory, it passes on items
+/// of any kind, or it is a write.
+#[cfg(test)]
+fn declares_sharing(op: &Op) -> bool {
+    let reads_memory = matches!(op.facts.memory, MemoryUse::Window | MemoryUse::Resizes);
+    let passes_on = op
+        .schema
+        .params
+        .first()
+        .is_some_and(|p| p.ty == crate::op::ParamType::Any);
+    op.aliases || op.view.is_some() || reads_memory || passes_on || op.is(OpId::Setitem)
+}
+
+/// Whether a tensor of the result has the memory of an argument.
+#[cfg(test)]
+fn shares_memory(result: &Val<TensorCell>, call: &Call<TensorCell>) -> bool {
+    let args: Vec<&TensorCell> = call.args.iter().flat_map(Val::leaves).collect();
+    let mut all = result.leaves().into_iter().filter(|r| r.tensor().numel() > 0);
+    all.any(|r| args.iter().any(|a| r.shares_with(a)))
 }
 
 /// The result of a call that draws random numbers in the memory order of its operand; `None` for any other call.

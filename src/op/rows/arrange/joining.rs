@@ -96,6 +96,7 @@ fn grid_rows() -> Vec<Op> {
             .aliasing()
             .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("cartesian_prod(Tensor[] tensors) -> Tensor", cartesian_prod)
+            .aliasing()
             .doc("all combinations of elements of vectors, as rows")
             .spelled("aten.@ torch.@ torch.functional.@"),
     ]

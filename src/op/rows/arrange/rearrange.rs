@@ -107,7 +107,8 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if dims.is_empty() && shifts.len() == 1 {
         let flat = b.ravel(x)?;
         let flat = roll_dim(b, &flat, 0, &shifts[0])?;
-        return b.reshape(&flat, x.shape()?).map(Val::Leaf);
+        let rolled = b.reshape(&flat, x.shape()?)?;
+        return b.clone(rolled).map(Val::Leaf);
     }
     if shifts.len() != dims.len() {
         return Err(OpError::shape(format!(
@@ -223,8 +224,12 @@ fn pixel_shuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let n = lead.len();
     let order: Vec<usize> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
     let y = b.permute(&y, &order)?;
-    b.reshape(&y, &[&lead[..], &[out_c, h.mul(&k), w.mul(&k)]].concat())
-        .map(Val::Leaf)
+    let y = b.reshape(&y, &[&lead[..], &[out_c, h.mul(&k), w.mul(&k)]].concat())?;
+    match r {
+        // The other factors have copied.
+        1 => b.clone(y).map(Val::Leaf),
+        _ => Ok(y.into()),
+    }
 }
 
 fn pixel_unshuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -253,8 +258,12 @@ fn pixel_unshuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
     let n = lead.len();
     let order: Vec<usize> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
     let y = b.permute(&y, &order)?;
-    b.reshape(&y, &[&lead[..], &[ch.mul(&k).mul(&k), oh, ow]].concat())
-        .map(Val::Leaf)
+    let y = b.reshape(&y, &[&lead[..], &[ch.mul(&k).mul(&k), oh, ow]].concat())?;
+    match r {
+        // The other factors have copied.
+        1 => b.clone(y).map(Val::Leaf),
+        _ => Ok(y.into()),
+    }
 }
 
 fn channel_shuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -9,6 +9,7 @@ pub(super) fn rows() -> Vec<Op> {
             "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
             |b, c| einsum(b, c.str("equation")?, &c.leaves("tensors")?).map(Val::Leaf),
         )
+        .aliasing()
         .doc("sums of products over the labels that are not in the result: 'bij,bjk->bik'")
         .spelled("aten.@ torch.@ torch.functional.@"),
     ]

@@ -44,7 +44,9 @@ fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) ->
         )?;
         out.extend(new(b, mean, var)?);
     } else {
-        out.extend([c.get("running_mean").clone(), c.get("running_var").clone()]);
+        for name in ["running_mean", "running_var"] {
+            out.push(b.clone(c.leaf(name)?)?.into());
+        }
     }
     Ok(Val::Tuple(out))
 }

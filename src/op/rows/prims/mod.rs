@@ -201,10 +201,12 @@ fn view_rows() -> Vec<Op> {
         .aliasing()
         .doc("the dims from start to end, inclusive, merged into one")
         .spelled("prims.collapse.default prims.collapse_view.default"),
-        Op::composite("prims_view_of(Tensor a) -> Tensor", |_, c| Ok(c.leaf("a")?.into()))
-            .aliasing()
-            .doc("the tensor itself")
-            .spelled("prims.view_of.default"),
+        Op::composite("prims_view_of(Tensor a) -> Tensor", |b, c| {
+            b.op(OpId::Alias, [c.leaf("a")?.into()]).map(Val::Leaf)
+        })
+        .aliasing()
+        .doc("the tensor itself")
+        .spelled("prims.view_of.default"),
     ]
 }
 

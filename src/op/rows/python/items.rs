@@ -1,6 +1,6 @@
 //! Attributes of Python objects, and items of lists, tuples and dicts.
 
-use crate::op::{Build, Call, OpBuilder, OpError, OpResult, Traced};
+use crate::op::{Build, Call, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 pub(super) fn getattr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -62,7 +62,9 @@ fn tensor_attribute(b: &mut dyn Build, x: &Traced, name: &str) -> OpResult<Val<T
         }
         "is_cpu" | "is_leaf" => Val::Bool(true),
         "grad" | "grad_fn" | "names" => Val::None,
-        "data" | "real" => x.into(),
+        "data" => b.op(OpId::Detach, [x.into()])?.into(),
+        "real" => x.into(),
+        "H" | "mT" | "mH" if x.rank()? == 0 => x.into(),
         "T" => b.numpy_T(x)?.into(),
         "mT" | "mH" => b.mT(x)?.into(),
         "H" => b.t(x)?.into(),

@@ -172,7 +172,7 @@ fn native_dropout(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     let train = c.is_none("train") || c.bool("train")?;
     if !train || p == 0.0 {
         let ones = b.full(x.shape()?, Val::Bool(true), DType::B8)?;
-        return Ok(Val::Tuple(vec![x.into(), ones.into()]));
+        return Ok(Val::Tuple(vec![b.clone(x)?.into(), ones.into()]));
     }
     let mask = keep_mask(b, x, x.shape()?, p)?;
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };

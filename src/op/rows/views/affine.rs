@@ -51,6 +51,7 @@ fn transposition_rows() -> Vec<Op> {
             .spelled("aten.@"),
         view_op!("mT(Tensor self) -> Tensor", m_t)
             .doc("the last two dims swapped")
+            .same_object(|c, _| c.args[0].as_leaf().is_some_and(|x| x.rank() == Some(0)))
             .spelled("aten.@ aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
         view_op!(
             "movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",

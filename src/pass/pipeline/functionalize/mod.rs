@@ -16,6 +16,8 @@
 
 mod alias;
 mod items;
+#[cfg(test)]
+mod sharing_tests;
 mod strided;
 #[cfg(test)]
 mod tests;

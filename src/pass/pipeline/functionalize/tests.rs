@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::types::Val;
 
 /// Runs a graph of `%x : f32[2, 3] = [[1, 2, 3], [4, 5, 6]]` as it is and after `functionalize`.
-fn check(body: &str, want: &[f64]) {
+pub(super) fn check(body: &str, want: &[f64]) {
     let mut m = module(&format!("graph g {{ %x : f32[2, 3] = placeholder x\n{body} }}"));
     let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 4., 5., 6.]);
     let inputs = || vec![Val::Leaf(x.clone())];
@@ -430,36 +430,6 @@ fn scans_in_place_keep_the_dtype() {
     );
 }
 
-/// Ops on lists of tensors return views of them.
-#[test]
-fn items_of_lists_share_memory() {
-    for call in [
-        "torch.atleast_1d([%z, %z])",
-        "torch.atleast_2d([%z, %z])",
-        "torch.broadcast_tensors([%z, %z])",
-    ] {
-        check(
-            &format!(
-                "%z = call_function mul(%x, 1)
-                %l = call_function {call}
-                %a = call_function operator.getitem(%l, 0)
-                %w = call_method mul_(%z, 2)
-                output %a"
-            ),
-            &[2., 4., 6., 8., 10., 12.],
-        );
-    }
-    check(
-        "%z = call_function mul(%x, 1)
-        %v = call_method select(%z, 1, 0)
-        %l = call_function torch.meshgrid([%v, %v], indexing=\"ij\")
-        %a = call_function operator.getitem(%l, 1)
-        %w = call_method mul_(%v, 2)
-        output %a",
-        &[2., 8., 2., 8.],
-    );
-}
-
 /// torch refuses branches and loop bodies that write to their inputs.
 #[test]
 fn called_graphs_do_not_write() {
@@ -480,19 +450,4 @@ fn called_graphs_do_not_write() {
         "%y = call_function torch.mul(%x, 2)  %z = call_method add_(%y, 1)",
     ));
     functionalize(&mut m).unwrap();
-}
-
-/// Views that are composites were once taken for tensors of their own.
-#[test]
-fn a_write_shows_in_views_by_primitives() {
-    for view in [
-        "view_of.default(%z)",
-        "split_dim.default(%z, 1, 3)",
-        "collapse_view.default(%z, 0, 1)",
-        "broadcast_in_dim.default(%z, [2, 3, 1], [0, 1])",
-    ] {
-        let write = "%z = call_function mul(%x, 1)\n%v = call_function prims.";
-        let rest = "\n%row = call_method select(%z, 0, 0)\n%w = call_method add_(%row, 1)\noutput %v";
-        check(&format!("{write}{view}{rest}"), &[2., 3., 4., 4., 5., 6.]);
-    }
 }

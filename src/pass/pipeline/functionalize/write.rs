@@ -374,6 +374,12 @@ pub(super) fn written_back(
     for call in calls.iter().rev() {
         new = write_through(b, call, &new)?;
     }
+    // A view of everything in the same order gives the value itself. But view and base are two tensors: a call such as `unsqueeze_`
+    // changes the shape of one of them.
+    if node_of(&new) == value && !calls.is_empty() {
+        let b: &mut dyn Build = b;
+        new = b.op(OpId::Alias, [(&new).into()])?;
+    }
     Ok(node_of(&new))
 }
 
