@@ -62,12 +62,44 @@ impl GeneralConv {
                     o * gi + i
                 };
                 let x = &x[(image * c.in_channels + channel) * in_size..][..in_size];
-                add_plane(c, out, x, &w[kernel * taps..][..taps], y);
+                let w = &w[kernel * taps..][..taps];
+                add_plane(c, out, x, w, y);
+                add_padding(c, out, w, y);
             }
             if let Some((lo, hi)) = c.activation.bounds() {
                 clamp_elements(y, T::bound(lo as f64), T::bound(hi as f64));
             }
         });
+    }
+}
+
+/// Adds the products of the padding with one kernel to an output plane of size `out`. They are zeros, except that infinities and NaN give
+/// NaN: torch multiplies the padding in f64, but not in a transposed convolution.
+fn add_padding<T: Number>(c: &Conv, out: [usize; 3], w: &[T], y: &mut [T]) {
+    let zero = T::default();
+    if c.transposed || w.iter().all(|f| f.mul(zero) == zero) {
+        return;
+    }
+    let inside = |d: usize, at: usize, tap: usize| {
+        let p = (at * c.stride[d] + tap * c.dilation[d]).checked_sub(c.padding[d]);
+        p.is_some_and(|p| p < c.input[d])
+    };
+    for (t, f) in w.iter().enumerate() {
+        let product = f.mul(zero);
+        if product == zero {
+            continue;
+        }
+        let tap = [
+            t / (c.kernel[1] * c.kernel[2]),
+            t / c.kernel[2] % c.kernel[1],
+            t % c.kernel[2],
+        ];
+        for (i, y) in y.iter_mut().enumerate() {
+            let at = [i / (out[1] * out[2]), i / out[2] % out[1], i % out[2]];
+            if !(0..3).all(|d| inside(d, at[d], tap[d])) {
+                *y = y.add(product);
+            }
+        }
     }
 }
 
