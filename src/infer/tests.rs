@@ -93,6 +93,30 @@ fn equations_bind_sizes_and_contradictions_name_both_places() {
     assert!(why.text.contains("`N` to be 4"), "{why:?}");
 }
 
+/// A batch of vectors has the sizes of `A` without the last. The reading as matrices must not decide a size that the other leaves open.
+#[test]
+fn sizes_say_whether_a_right_hand_side_is_vectors() {
+    let solve = |call: &str, a: &str, b: &str| {
+        report(&format!(
+            "graph g {{ %a : f32[{a}] = placeholder a\n%b : f32[{b}] = placeholder b\n%y = call_function {call}(%a, %b)\noutput %y }}"
+        ))
+    };
+    for call in ["torch.linalg.solve", "torch.linalg.solve_ex"] {
+        for (a, b) in [
+            ("2, N, N", "2, N"),
+            ("2, N, N", "N, 31"),
+            ("2, N, N", "3, 31"),
+            ("B, N, N", "B, N, 5"),
+        ] {
+            assert_eq!(solve(call, a, b), [""; 0], "{call} {a} and {b}");
+        }
+        let [open] = &solve(call, "2, N, N", "2, 31")[..] else {
+            panic!("{call}: one error");
+        };
+        assert!(open.contains("E0304") && open.contains("batch of vectors"), "{open}");
+    }
+}
+
 #[test]
 fn one_mistake_is_one_report() {
     let lines = report(

@@ -22,8 +22,10 @@ use self::cholesky::{cholesky_rows, cholesky_solution_rows};
 use self::errors::{check_codes, check_finite, check_info, checked_inverse};
 use self::factorize::{pivot_sign, solve_in_place};
 use self::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use crate::diag::Code;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::broadcast_position;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -176,9 +178,22 @@ fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, [lead, &[least]].concat())))
 }
 
-/// Whether `B` is a batch of vectors, which only `linalg_solve` accepts.
-pub(in crate::op::rows) fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
-    b.len() == 1 || (b.len() + 1 == a.len() && *b == a[..a.len() - 1])
+/// Whether `B` is a batch of vectors, which only `linalg_solve` accepts. E0304 if that depends on sizes that are not known: then neither
+/// reading may decide what they are.
+pub(in crate::op::rows) fn is_vectors(a: &[Dim], b: &[Dim], left: bool) -> OpResult<bool> {
+    if b.len() == 1 || b.len() + 1 != a.len() {
+        return Ok(b.len() == 1);
+    }
+    let fits_matrices = b[b.len() - if left { 2 } else { 1 }] == a[a.len() - 1];
+    let differ = |(x, y): (&Dim, &Dim)| x.sub(y).as_const().is_some_and(|d| d != 0);
+    match *b == a[..a.len() - 1] {
+        false if !fits_matrices && !b.iter().zip(a).any(differ) => {
+            let (a, b) = (list_text(a), list_text(b));
+            let title = format!("linalg.solve: the sizes of A, {a}, do not say whether B, {b}, is a batch of vectors");
+            Err(OpError::new(Code::E0304, title))
+        }
+        known => Ok(known),
+    }
 }
 
 fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
@@ -187,7 +202,7 @@ fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     if bd != d {
         return Err(OpError::dtype("linalg.solve: Expected A and B to have the same dtype"));
     }
-    if is_vectors(a, b) {
+    if is_vectors(a, b, c.bool("left")?)? {
         let n = &a[a.len() - 1];
         if !c.bool("left")? && n.as_const().is_some_and(|n| n != 1) {
             let title =
@@ -311,7 +326,7 @@ fn const_dims(shape: &[usize]) -> Vec<Dim> {
 
 fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("A")?, c.leaf("B")?);
-    let vectors = is_vectors(&const_dims(a.shape()), &const_dims(b.shape()));
+    let vectors = is_vectors(&const_dims(a.shape()), &const_dims(b.shape()), c.bool("left")?)?;
     let b = match vectors {
         true => b.reshape(&[b.shape(), &[1]].concat()),
         false => b.clone(),

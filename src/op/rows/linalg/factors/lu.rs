@@ -191,7 +191,7 @@ fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if c.bool("check_errors")? {
         call_check_errors(b, "torch.linalg.solve_ex", &factors[2], a)?;
     }
-    let vectors = crate::op::rows::linalg::is_vectors(a.shape()?, rhs.shape()?);
+    let vectors = crate::op::rows::linalg::is_vectors(a.shape()?, rhs.shape()?, c.bool("left")?)?;
     let rhs = match vectors {
         true => b.unsqueeze(rhs, rhs.rank()?)?,
         false => rhs.clone(),
