@@ -8,8 +8,9 @@ use crate::diag::render::{self, DiagnosticFormat};
 use crate::diag::{Code, Diagnostic, limits};
 use crate::driver::{MAX_THREADS, parse_size};
 use crate::fs::abandon_outputs;
+use crate::parallel::start_thread;
 use crate::source::Sources;
-use crate::tensor::CountingAllocator;
+use crate::tensor::{CountingAllocator, end_process};
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -67,10 +68,7 @@ static MEMORY_TEXT: OnceLock<String> = OnceLock::new();
 
 fn report_exhaustion(_bytes: usize) -> ! {
     let text = MEMORY_TEXT.get().map_or("error: not enough memory\n", String::as_str);
-    // Standard error has no buffer. If it is closed, there is nowhere left to report that.
-    let _ = std::io::stderr().write_all(text.as_bytes());
-    abandon_outputs();
-    std::process::exit(FAILED)
+    end_process(text.as_bytes(), abandon_outputs, FAILED)
 }
 
 /// Ends the program after `time`. If the system refuses the thread, stages still watch the time between steps.
@@ -81,7 +79,7 @@ fn watch_time(time: Duration, text: String) {
         abandon_outputs();
         std::process::exit(FAILED)
     };
-    let _ = std::thread::Builder::new().name("fxc-time".into()).spawn(watch);
+    let _ = start_thread("fxc-time", watch);
 }
 
 fn parse_memory(text: &str) -> Result<usize, String> {

@@ -1,6 +1,7 @@
 //! Signals: an interrupted program leaves no incomplete files behind.
 
 use crate::fs::abandon_outputs;
+use crate::parallel::start_thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -11,8 +12,7 @@ pub(super) fn watch() {
     // With a handler, a write beyond `ulimit -f` is an error, which is reported like that of a full disk.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     // Registered by the thread: without it, the signals must keep their effect.
-    let thread = std::thread::Builder::new().name("fxc-signals".into());
-    let _ = thread.spawn(|| {
+    let _ = start_thread("fxc-signals", || {
         let ignored = ignored_signals();
         let watched = [SIGINT, SIGTERM, SIGHUP]
             .into_iter()

@@ -15,10 +15,12 @@
 mod cancel;
 mod columns;
 mod priority;
+mod start;
 mod wake;
 
 pub use cancel::CancelToken;
 pub(crate) use priority::yield_to_others;
+pub(crate) use start::start_thread;
 
 use crate::target::{thread_target, with_target};
 use std::any::Any;
@@ -255,10 +257,7 @@ impl std::fmt::Debug for Pool {
 fn spawn_worker(i: usize, shared: &Arc<PoolState>) -> Option<PoolWorker> {
     let sleeper = Arc::new(Sleeper::default());
     let (s, own) = (shared.clone(), sleeper.clone());
-    let handle = std::thread::Builder::new()
-        .name(format!("fxc-{i}"))
-        .spawn(move || run_worker(&s, &own, i.is_multiple_of(2)))
-        .ok()?;
+    let handle = start_thread(&format!("fxc-{i}"), move || run_worker(&s, &own, i.is_multiple_of(2))).ok()?;
     Some(PoolWorker {
         sleeper,
         thread: handle.thread().clone(),

@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// The system's allocator, which counts the memory that the program holds and ends the program with a message when it may not hold more: see
 /// [`CountingAllocator::on_exhaustion`]. Programs install it with `#[global_allocator]`.
@@ -27,9 +28,14 @@ static HANDLER: OnceLock<ExhaustionHandler> = OnceLock::new();
 /// Whether the handler runs, which may allocate a little.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
+thread_local! {
+    /// Whether the handler runs on this thread.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
 impl CountingAllocator {
-    /// Sets what happens once the program may not hold more memory, or the system has no more: `handler` ends the program. Its argument
-    /// is the size of the allocation. Without a handler, allocations are only counted.
+    /// Sets what happens once the program may not hold more memory, or the system has no more: `handler` ends the program. It must not wait
+    /// for other threads, which may wait for it. Its argument is the size of the allocation. Without a handler, allocations are only counted.
     pub fn on_exhaustion(handler: ExhaustionHandler) {
         let _ = HANDLER.set(handler);
     }
@@ -51,12 +57,15 @@ impl CountingAllocator {
         }
     }
 
-    /// Calls the handler, once, unless there is none.
+    /// Calls the handler, once, unless there is none. Other threads stay here: they would abort the process before the handler ends it.
     fn end_program(bytes: usize) {
-        if let Some(handler) = HANDLER.get()
-            && !EXHAUSTED.swap(true, Relaxed)
-        {
+        let Some(handler) = HANDLER.get() else { return };
+        if !EXHAUSTED.swap(true, Relaxed) {
+            ENDS.set(true);
             handler(bytes);
+        }
+        while !ENDS.get() {
+            std::thread::sleep(Duration::from_secs(1));
         }
     }
 

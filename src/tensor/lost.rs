@@ -34,11 +34,27 @@ fn install() {
 
 #[cfg(target_os = "linux")]
 extern "C" fn on_lost_file(_: libc::c_int) {
-    if let Some((message, clean_up)) = LAST_WORDS.get() {
-        // SAFETY: the message lives as long as the process.
+    match LAST_WORDS.get() {
+        Some((message, clean_up)) => end_process(message, *clean_up, 2),
+        None => end_process(b"", || {}, 2),
+    }
+}
+
+/// Writes `message` to standard error, calls `clean_up` and ends the process. Nothing else of it runs: no lock is taken, no memory is
+/// allocated, and the C library's own end, which may need memory, is left out.
+pub(crate) fn end_process(message: &[u8], clean_up: fn(), code: i32) -> ! {
+    #[cfg(unix)]
+    {
+        // SAFETY: the message is readable.
         unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
         clean_up();
+        // SAFETY: ends the process without running anything else of it.
+        unsafe { libc::_exit(code) }
     }
-    // SAFETY: ends the process without running anything else of it.
-    unsafe { libc::_exit(2) }
+    #[cfg(not(unix))]
+    {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), message);
+        clean_up();
+        std::process::exit(code)
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) use element::{cells_of, cells_of_mut};
 pub(crate) use gather::{IndexedLine, take_elements};
 pub use heap::CountingAllocator;
 pub use layout::LayoutError;
-pub(crate) use lost::explain_lost_files;
+pub(crate) use lost::{end_process, explain_lost_files};
 pub(crate) use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub(crate) use places::{Places, gather_weighted};
 pub(crate) use product::{matmul_f64, matmul_f64_strided};
