@@ -177,3 +177,22 @@ fn an_error_names_the_node_its_place_and_the_types() {
         "{e:?}"
     );
 }
+
+#[test]
+fn degrees_too_large_to_count_are_refused() {
+    // As a number, and as an element of a tensor.
+    for call in [
+        "laguerre_polynomial_l(%x, 1000000000000000000)",
+        "legendre_polynomial_p(0.5, %n)",
+        "shifted_chebyshev_polynomial_t(1e-30, %n)",
+    ] {
+        let m = module(&format!(
+            "graph main {{ %x : f32[2] = placeholder x
+            %n = call_function torch.full([2], 1e18)
+            %y = call_function torch.special.{call}
+            output %y }}"
+        ));
+        let refused = run(&m, vec![f32s(&[2], &[0.5, 0.25])]).unwrap_err();
+        assert!(refused.title.contains("the degree is too large"), "{call}: {refused:?}");
+    }
+}

@@ -201,33 +201,6 @@ fn loops_without_an_end_end_in_time() {
     }
 }
 
-#[test]
-fn degrees_of_polynomials_end_in_time() {
-    let polynomial = |call: &str| chain(&["torch.full([2], 1e18)", &format!("torch.special.{call}")]);
-    // The degree as a number, and as an element of a constant or computed tensor.
-    for (i, call) in [
-        "laguerre_polynomial_l(%x, 1000000000000000000)",
-        "legendre_polynomial_p(0.5, %a0)",
-        "shifted_chebyshev_polynomial_t(1e-30, %a0)",
-    ]
-    .iter()
-    .enumerate()
-    {
-        runs_to(&format!("degree{i}"), &polynomial(call), &["E0502"]);
-    }
-    // torch has a closed form, or its values end in NaN.
-    for (i, call) in [
-        "laguerre_polynomial_l(%x, 1e30)",
-        "chebyshev_polynomial_u(0.5, %a0)",
-        "legendre_polynomial_p(-1.5, %a0)",
-    ]
-    .iter()
-    .enumerate()
-    {
-        runs_to(&format!("closed{i}"), &polynomial(call), &[]);
-    }
-}
-
 /// A `.npy` file with this shape and these elements.
 fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
