@@ -4,7 +4,7 @@
 //! for rare ties, which is at least as accurate as torch. Compiled code calls these functions through the tables if it
 //! has no vector code of its own.
 
-use super::zeta::zeta;
+use super::zeta::{zeta, zeta_f32};
 use super::{Binary, Unary};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
@@ -96,6 +96,7 @@ macro_rules! binary_table {
                 Binary::Mod => return Some(mod32),
                 Binary::TruncDiv => return Some(|x, y| (x / y).trunc()),
                 Binary::Nextafter => return Some(nextafter32),
+                Binary::Zeta => return Some(|x, y| zeta_f32(x as f64, y as f64) as f32),
                 _ => {}
             }
             Some(match op {

@@ -2,6 +2,16 @@
 
 /// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes, as in torch.
 pub(crate) fn zeta(x: f64, q: f64) -> f64 {
+    sum_from(q.powf(-x), x, q)
+}
+
+/// [`zeta`] for f32. torch computes the first term in f32 and the others in f64: it may overflow where another term cancels it.
+pub(crate) fn zeta_f32(x: f64, q: f64) -> f64 {
+    sum_from((q.powf(-x) as f32).into(), x, q)
+}
+
+/// [`zeta`] with this first term.
+fn sum_from(first: f64, x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
@@ -17,7 +27,7 @@ pub(crate) fn zeta(x: f64, q: f64) -> f64 {
             return f64::NAN;
         }
     }
-    let (mut sum, mut a, mut term, mut k) = (q.powf(-x), q, 0.0, 0);
+    let (mut sum, mut a, mut term, mut k) = (first, q, 0.0, 0);
     let done = |part: f64, sum: f64| (-SMALLEST * sum < part) && (part < SMALLEST * sum);
     while k < 9 || a <= 9.0 {
         k += 1;

@@ -4,7 +4,7 @@ use super::log::log;
 use super::power::pow;
 use super::trig::sine_and_cosine;
 use super::{Function, LEAST, MAGIC, fma, horner, outside, pick};
-use crate::scalar::zeta::zeta;
+use crate::scalar::zeta::{zeta, zeta_f32};
 use std::f64::consts::PI;
 
 /// `lgamma(x) / ((x - 1) (x - 2))` by `x - 7/4`, for x in 1..2.5. Relative error 5.5e-17.
@@ -322,7 +322,10 @@ impl Function for Zeta {
         let few = (q > 0.0) | whole;
         pick_word((x > 1.0) & (x < 100.0) & few & (q.abs() < 1e9), 0, u64::MAX)
     }
-    fn eval_far(x: f64, q: f64) -> f64 {
-        zeta(x, q)
+    fn eval_far<const WIDE: bool>(x: f64, q: f64) -> f64 {
+        match WIDE {
+            true => zeta(x, q),
+            false => zeta_f32(x, q),
+        }
     }
 }

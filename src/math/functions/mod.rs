@@ -65,7 +65,7 @@ trait Function {
         0
     }
     /// The value of operands that are [`Function::far`].
-    fn eval_far(x: f64, _y: f64) -> f64 {
+    fn eval_far<const WIDE: bool>(x: f64, _y: f64) -> f64 {
         x
     }
 }
@@ -124,7 +124,7 @@ fn run_block<F: Function, const WIDE: bool, const N: usize>(a: [f64; N], b: [f64
     }
     if any(F::far, &a, &b) {
         let far = |i: &usize| F::far(a[*i], b[*i]) >> 63 == 1;
-        (0..N).filter(far).for_each(|i| r[i] = F::eval_far(a[i], b[i]));
+        (0..N).filter(far).for_each(|i| r[i] = F::eval_far::<WIDE>(a[i], b[i]));
     }
     r
 }

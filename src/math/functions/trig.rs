@@ -80,7 +80,7 @@ macro_rules! trigonometric {
             fn far(x: f64, _: f64) -> u64 {
                 outside(x.abs(), 0.0, LIMIT)
             }
-            fn eval_far(x: f64, _: f64) -> f64 {
+            fn eval_far<const WIDE: bool>(x: f64, _: f64) -> f64 {
                 $far(x)
             }
         }
