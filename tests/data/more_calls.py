@@ -521,3 +521,26 @@ for dtype in (torch.float32, torch.float64):
     elements = torch.tensor([-1, 0, 1, 2, 2.9, -2, 0, 0.5, -0.5], dtype=dtype) * scale
     for least, most in ((-1, 2.9), (-2.5, 2.5), (0, 1), (-1, 1.5)):
         call(f"torch.histc(%x, 4, {least * scale!r}, {most * scale!r})", x=elements)
+# Infinite weights in the padding: convolutions of f64 multiply it, transposed ones and conv_tbc do not.
+for n in (1, 2, 3):
+    x, w = values(2, 4, *[4] * n, dtype=torch.float64), values(4, 2, *[2] * n, dtype=torch.float64)
+    w[(0, 0, *[0] * n)], w[(3, 1, *[1] * n)] = math.inf, math.nan
+    call(f"torch.conv{n}d(%x, %w, None, 2, 1, 2, 2)", x=x, w=w)
+    call(f"torch.conv_transpose{n}d(%x, %w, None, 1, 1, 0, 2)", x=x, w=w)
+for dtype in (torch.float32, torch.float64):
+    w = values(2, 3, 2, dtype=dtype)
+    w[0, 1] = -math.inf
+    for pad in (0, 1, 3):
+        call(f"torch.conv_tbc(%x, %w, %b, {pad})", x=values(4, 2, 3, dtype=dtype), w=w, b=values(2, dtype=dtype))
+    # Terms that overflow in f32 before others cancel them.
+    points = torch.tensor([-0.5, 0.5, -1.5, -0.25, 1.5, 30, 0, -1, -0.3], dtype=dtype)
+    for order in (33, 34, 35, 127, 170):
+        call(f"torch.polygamma({order}, %x)", x=points)
+        call("torch.special.zeta(%x, %q)", x=torch.tensor(order + 1, dtype=dtype), q=points)
+# Writes to what permutes its only operand or takes its diagonal.
+square = values(3, 3)
+for equation, operands in (("ij->ji", "%s"), ("ii->i", "[%s]"), ("ji", "%s"), ("ij->i", "%s")):
+    s = square.clone()
+    r = torch.einsum(equation, s).add_(1)
+    graph("torch.einsum", f'    %s = call_method clone(%x)\n    %r = call_function torch.einsum("{equation}", {operands})\n'
+          "    %w = call_method add_(%r, 1)\n    output [%s, %r]", [s, r], x=square)
