@@ -206,8 +206,11 @@ fn maps_of_transposed_operands_are_tiled() {
     assert_eq!(k.parallel_extent(), 96 / 16);
     assert_eq!(loops(&k.parallel_loop().unwrap().body), 3);
     assert_eq!(transposed(48, 96).parallel_extent(), 96 / 16);
-    // An operand whose lines cannot be divided is read in the order of the result.
-    assert_eq!(transposed(200, 97).parallel_extent(), 97);
+    // If tiles do not divide the outer dim, threads share those of the last one; if they divide neither, both loops are serial.
+    assert_eq!(transposed(200, 97).parallel_extent(), 200 / 20);
+    assert_eq!(transposed(197, 97).parallel_extent(), 1);
+    // An operand of less than a line is read in the order of the result.
+    assert_eq!(transposed(200, 7).parallel_extent(), 7);
 }
 
 #[test]

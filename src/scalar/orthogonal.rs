@@ -343,7 +343,7 @@ mod tests {
                 asked.set(asked.get() + 1);
                 true
             };
-            let value = f32::polynomial(family, shifted, x, 1_000_000_000_000_000_000, &ask);
+            let value = f32::polynomial(family, shifted, x, i64::MAX, &ask);
             (value, asked.get() * BLOCK)
         };
         for (family, shifted, x) in [
@@ -390,13 +390,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn steps_are_bounded() {
-        assert_eq!(
-            f32::polynomial(Family::ChebyshevT, true, 1e-30, i64::MAX, &|| true),
-            None
-        );
     }
 }
