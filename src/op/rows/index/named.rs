@@ -77,7 +77,7 @@ impl NamedSlices {
                 });
             });
         }
-        let parts = pool.threads().min(src.len() * size_of::<T>() / BYTES_PER_PART).max(1);
+        let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
         let rows = n.div_ceil(parts);
         pool.run_parts(dst, rows * inner, |part, dst| {
             self.combine_places(part * rows, src, dst, &combine)
