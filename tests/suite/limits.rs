@@ -181,6 +181,38 @@ fn sizes_that_square_stay_small() {
     attack(&dir, &["run", "m.fxir", "x=[1,1]", "--max-memory", "256MB"]);
 }
 
+/// A convolution over time is a product for each tap, unless there are many.
+#[test]
+fn taps_of_any_number_take_little() {
+    let operands = |taps: i64| {
+        [
+            ("a0", format!("[{taps}, 3, 4]")),
+            ("a1", "[4]".into()),
+            ("a2", "[5, 2, 3]".into()),
+        ]
+        .map(|(name, shape)| format!("%{name} = call_function torch.empty({shape})"))
+    };
+    for (i, (taps, pad)) in [(3, i64::MAX), (3, i64::MAX / 2), (100_000_000, 50_000_000)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut lines = operands(taps).to_vec();
+        lines.push(format!("%y = call_function torch.conv_tbc(%a2, %a0, %a1, {pad})"));
+        lines.push("output %y".into());
+        let dir = Dir::new(&format!("taps{i}"));
+        dir.file("m.fxir", graph(&lines));
+        let (code, found) = attack(&dir, &["check", "m.fxir"]);
+        let expected: &[&str] = if taps == 3 { &["E0306"] } else { &[] };
+        assert_eq!(
+            (code, found),
+            (
+                !expected.is_empty() as i32,
+                expected.iter().map(|c| c.to_string()).collect()
+            )
+        );
+    }
+}
+
 #[test]
 fn loops_without_an_end_end_in_time() {
     let text = chain(&["torch.while_loop(@always, @same, (%x,))"]);

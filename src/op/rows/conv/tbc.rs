@@ -14,7 +14,8 @@ pub(super) fn rows() -> Vec<Op> {
                     return Err(OpError::shape("Input must have 3 dims: time, batch, in_channel"));
                 }
                 let pad = c.int("pad")?;
-                if let Some(kernel) = w.shape()?[0].as_const().filter(|k| pad > 0 && *k > 0) {
+                let kernel = w.shape()?[0].as_const().filter(|k| (1..=MOST_TAPS).contains(k));
+                if let Some(kernel) = kernel.filter(|_| pad > 0) {
                     return by_taps(b, c, kernel, pad).map(Val::Leaf);
                 }
                 let (x, w) = (b.permute(x, &[1, 2, 0])?, b.permute(w, &[2, 1, 0])?);
@@ -34,6 +35,9 @@ pub(super) fn rows() -> Vec<Op> {
     ]
 }
 
+/// The most taps that become products of their own. Each takes nodes of the graph, and a file of a few bytes can name any number.
+const MOST_TAPS: i64 = 256;
+
 /// The sum of a product for each tap, as torch computes it: what a tap reads in the padding is left out, while `conv1d` multiplies the
 /// padding, which gives NaN if a weight is infinite.
 fn by_taps(b: &mut dyn Build, c: &Call<Traced>, kernel: i64, pad: i64) -> OpResult<Traced> {
@@ -45,7 +49,8 @@ fn by_taps(b: &mut dyn Build, c: &Call<Traced>, kernel: i64, pad: i64) -> OpResu
     let [time, batch, _] = x.shape()? else {
         return Err(OpError::shape("Input must have 3 dims: time, batch, in_channel"));
     };
-    let out = time.add(&Dim::Const(2 * pad - kernel + 1));
+    let pads = Dim::Const(pad).add(&Dim::Const(pad));
+    let out = time.add(&pads).sub(&Dim::Const(kernel - 1));
     let bias = b.to_dtype(bias, x.dtype())?;
     let mut sum = b.expand(&bias, &[out.clone(), batch.clone(), w.shape()?[2].clone()])?;
     for k in 0..kernel {
