@@ -134,7 +134,7 @@ pub(super) fn erfc<R: Real>(x: R) -> R {
 }
 
 /// The polynomial with these coefficients and a last one of two summands, as two summands.
-fn horner_in_two<R: Real>(x: R, coefficients: &[f32], last: f32, last_low: f32) -> [R; 2] {
+fn horner_in_two<R: Real, const N: usize>(x: R, coefficients: &[f32; N], last: f32, last_low: f32) -> [R; 2] {
     let rest = x.horner(coefficients);
     let last = x.constant(last);
     let p = x.fma(rest, last);

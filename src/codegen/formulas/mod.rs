@@ -15,30 +15,13 @@ mod power;
 mod trig;
 mod vector;
 
+use crate::math::functions::Arithmetic;
 use crate::scalar::{Binary, Unary};
-use std::ops::{Add, Div, Mul, Sub};
 
 /// An f32 number or the f32 lanes of a vector.
-pub(super) trait Real:
-    Copy
-    + Add<Output = Self>
-    + Add<f32, Output = Self>
-    + Sub<Output = Self>
-    + Sub<f32, Output = Self>
-    + Mul<Output = Self>
-    + Mul<f32, Output = Self>
-    + Div<Output = Self>
-{
-    /// A condition for each lane.
-    type Mask: Copy;
-
-    /// A constant.
-    fn constant(self, k: f32) -> Self;
-    /// `self * factor + term`, rounded once where the target has fused multiply-add.
-    fn fma(self, factor: Self, term: Self) -> Self;
-    /// Whether [`Real::fma`] rounds once.
+pub(super) trait Real: Arithmetic<f32> {
+    /// Whether [`Arithmetic::fma`] rounds once.
     fn fuses(self) -> bool;
-    fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn floor(self) -> Self;
     /// `[e, m]` with a normal positive `self = 2^e m` and m in 0.6668..1.3336.
@@ -51,15 +34,10 @@ pub(super) trait Real:
     fn ln_plus(self, low: Self) -> Self;
     /// `ln(self)` of a positive normal number, as two summands.
     fn ln_in_two(self) -> [Self; 2];
-    /// `self < other`.
-    fn below(self, other: Self) -> Self::Mask;
-    fn equals(self, other: Self) -> Self::Mask;
     /// Whether one of the two is NaN.
     fn unordered(self, other: Self) -> Self::Mask;
     /// Whether the sign bit is set.
     fn has_sign(self) -> Self::Mask;
-    /// `c ? x : y`.
-    fn pick(c: Self::Mask, x: Self, y: Self) -> Self;
     /// Whether this bit of the number is set.
     fn has_bit(self, bit: u32) -> Self::Mask;
     /// `self` with its sign bit inverted where `bits` has this bit.
@@ -101,13 +79,6 @@ pub(super) trait Real:
 
     fn negate(self) -> Self {
         self * -1.0
-    }
-
-    /// The polynomial with these coefficients, from the highest power down.
-    fn horner(self, coefficients: &[f32]) -> Self {
-        let first = self.constant(coefficients[0]);
-        let rest = coefficients[1..].iter();
-        rest.fold(first, |p, &c| p.fma(self, self.constant(c)))
     }
 
     /// `limit` where `self` is above it. NaN stays NaN.
@@ -161,8 +132,8 @@ mod tests {
     fn analysis_knows_the_formulas() {
         for op in LANE_OPS {
             match *op {
-                LaneOp::Unary(op) => assert_eq!(unary::<Vector>(op).is_some(), has_unary_formula(op), "{op:?}"),
-                LaneOp::Binary(op) => assert_eq!(binary::<Vector>(op).is_some(), is_inline_binary(op), "{op:?}"),
+                LaneOp::Unary(op) => assert_eq!(unary::<Vector<f32>>(op).is_some(), has_unary_formula(op), "{op:?}"),
+                LaneOp::Binary(op) => assert_eq!(binary::<Vector<f32>>(op).is_some(), is_inline_binary(op), "{op:?}"),
             }
         }
     }

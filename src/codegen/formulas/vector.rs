@@ -2,12 +2,14 @@
 
 use super::{MAGIC, Real};
 use crate::codegen::lanes::{Emitter, Lanes, RegisterClass};
+use crate::math::functions::Arithmetic;
 use crate::scalar::{Binary, Unary};
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::cell::RefCell;
 use std::f64::consts::FRAC_PI_2;
+use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Sub};
 
 const F: RegisterClass = RegisterClass::F32;
@@ -15,14 +17,46 @@ const I: RegisterClass = RegisterClass::I32;
 const D: RegisterClass = RegisterClass::F64;
 const L: RegisterClass = RegisterClass::I64;
 
-/// One of the vectors of a group, or its one scalar.
-#[derive(Clone, Copy)]
-pub(in crate::codegen) struct Vector<'c, 'e> {
-    pub(super) emitter: &'c RefCell<&'c mut Emitter<'e>>,
-    pub(super) value: Value,
+/// The type of the lanes of a [`Vector`], and of constants.
+pub(super) trait Lane: Copy + PartialEq {
+    const CLASS: RegisterClass;
+    const MINUS_ONE: Self;
+    fn to_f64(self) -> f64;
 }
 
-impl<'c, 'e> Vector<'c, 'e> {
+impl Lane for f32 {
+    const CLASS: RegisterClass = F;
+    const MINUS_ONE: f32 = -1.0;
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Lane for f64 {
+    const CLASS: RegisterClass = D;
+    const MINUS_ONE: f64 = -1.0;
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+/// One of the vectors of a group of numbers of type `K`, or its one scalar.
+#[derive(Clone, Copy)]
+pub(in crate::codegen) struct Vector<'c, 'e, K> {
+    emitter: &'c RefCell<&'c mut Emitter<'e>>,
+    value: Value,
+    lane: PhantomData<K>,
+}
+
+impl<'c, 'e, K: Lane> Vector<'c, 'e, K> {
+    fn new(emitter: &'c RefCell<&'c mut Emitter<'e>>, value: Value) -> Self {
+        Vector {
+            emitter,
+            value,
+            lane: PhantomData,
+        }
+    }
+
     fn with(self, value: Value) -> Self {
         Vector { value, ..self }
     }
@@ -51,75 +85,89 @@ impl<'c, 'e> Vector<'c, 'e> {
     }
 }
 
-impl Add for Vector<'_, '_> {
+impl<K: Lane> Add for Vector<'_, '_, K> {
     type Output = Self;
     fn add(self, y: Self) -> Self {
         self.emit2(y, |e, x, y| e.fadd(x, y))
     }
 }
 
-impl Sub for Vector<'_, '_> {
+impl<K: Lane> Sub for Vector<'_, '_, K> {
     type Output = Self;
     fn sub(self, y: Self) -> Self {
         self.emit2(y, |e, x, y| e.fsub(x, y))
     }
 }
 
-impl Mul for Vector<'_, '_> {
+impl<K: Lane> Mul for Vector<'_, '_, K> {
     type Output = Self;
     fn mul(self, y: Self) -> Self {
         self.emit2(y, |e, x, y| e.fmul(x, y))
     }
 }
 
-impl Div for Vector<'_, '_> {
+impl<K: Lane> Div for Vector<'_, '_, K> {
     type Output = Self;
     fn div(self, y: Self) -> Self {
         self.emit2(y, |e, x, y| e.fdiv(x, y))
     }
 }
 
-impl Add<f32> for Vector<'_, '_> {
+impl<K: Lane> Add<K> for Vector<'_, '_, K> {
     type Output = Self;
-    fn add(self, y: f32) -> Self {
+    fn add(self, y: K) -> Self {
         self + self.constant(y)
     }
 }
 
-impl Sub<f32> for Vector<'_, '_> {
+impl<K: Lane> Sub<K> for Vector<'_, '_, K> {
     type Output = Self;
-    fn sub(self, y: f32) -> Self {
+    fn sub(self, y: K) -> Self {
         self - self.constant(y)
     }
 }
 
-impl Mul<f32> for Vector<'_, '_> {
+impl<K: Lane> Mul<K> for Vector<'_, '_, K> {
     type Output = Self;
-    fn mul(self, y: f32) -> Self {
-        match y {
-            -1.0 => self.emit(|e, x| e.fneg(F, x)),
-            _ => self * self.constant(y),
+    fn mul(self, y: K) -> Self {
+        match y == K::MINUS_ONE {
+            true => self.emit(|e, x| e.fneg(K::CLASS, x)),
+            false => self * self.constant(y),
         }
     }
 }
 
-impl Real for Vector<'_, '_> {
+impl<K: Lane> Arithmetic<K> for Vector<'_, '_, K> {
     type Mask = Value;
 
-    fn constant(self, k: f32) -> Self {
-        self.emit(|e, x| e.f32_like(x, k))
+    fn constant(self, k: K) -> Self {
+        self.emit(|e, x| e.float_like(K::CLASS, x, k.to_f64()))
     }
 
     fn fma(self, factor: Self, term: Self) -> Self {
         self.emit2(factor, |e, x, y| e.fma(x, y, &vec![term.value]))
     }
 
-    fn fuses(self) -> bool {
-        self.emitter.borrow().fma
+    fn abs(self) -> Self {
+        self.emit(|e, x| e.fabs(K::CLASS, x))
     }
 
-    fn abs(self) -> Self {
-        self.emit(|e, x| e.fabs(F, x))
+    fn below(self, other: Self) -> Value {
+        self.compare(FloatCC::LessThan, other)
+    }
+
+    fn equals(self, other: Self) -> Value {
+        self.compare(FloatCC::Equal, other)
+    }
+
+    fn pick(c: Value, x: Self, y: Self) -> Self {
+        x.emit2(y, |e, x, y| e.choose(&vec![c], x, y))
+    }
+}
+
+impl Real for Vector<'_, '_, f32> {
+    fn fuses(self) -> bool {
+        self.emitter.borrow().fma
     }
 
     fn sqrt(self) -> Self {
@@ -155,14 +203,6 @@ impl Real for Vector<'_, '_> {
         self.emit2(sign, |e, x, y| e.or_sign(F, x, y))
     }
 
-    fn below(self, other: Self) -> Value {
-        self.compare(FloatCC::LessThan, other)
-    }
-
-    fn equals(self, other: Self) -> Value {
-        self.compare(FloatCC::Equal, other)
-    }
-
     fn unordered(self, other: Self) -> Value {
         self.compare(FloatCC::Unordered, other)
     }
@@ -173,10 +213,6 @@ impl Real for Vector<'_, '_> {
             let zero = e.int_like(I, &bits, 0);
             e.icmp(IntCC::SignedLessThan, &bits, &zero)
         })
-    }
-
-    fn pick(c: Value, x: Self, y: Self) -> Self {
-        x.emit2(y, |e, x, y| e.choose(&vec![c], x, y))
     }
 
     fn has_bit(self, bit: u32) -> Value {
@@ -302,7 +338,20 @@ impl Emitter<'_> {
     pub(in crate::codegen) fn unary_formula(&mut self, op: Unary, x: &Lanes) -> Option<Lanes> {
         let each = x.iter().map(|&value| {
             let emitter = &RefCell::new(&mut *self);
-            super::unary::<Vector>(op).map(|f| f(Vector { emitter, value }).value)
+            super::unary::<Vector<f32>>(op).map(|f| f(Vector::new(emitter, value)).value)
+        });
+        each.collect()
+    }
+
+    /// An f64 operation of one number, if it is computed in place.
+    pub(in crate::codegen) fn unary_f64(&mut self, op: Unary, x: &Lanes) -> Option<Lanes> {
+        // A call computes in the widest vectors, so only kernels of wide vectors, which cannot call, compute in place.
+        if self.width == 16 {
+            return None;
+        }
+        let each = x.iter().map(|&value| {
+            let emitter = &RefCell::new(&mut *self);
+            super::double::unary::<Vector<f64>>(op).map(|f| f(Vector::new(emitter, value)).value)
         });
         each.collect()
     }
@@ -311,8 +360,8 @@ impl Emitter<'_> {
     pub(in crate::codegen) fn binary_formula(&mut self, op: Binary, x: &Lanes, y: &Lanes) -> Option<Lanes> {
         let each = x.iter().zip(y).map(|(&x, &y)| {
             let emitter = &RefCell::new(&mut *self);
-            let [x, y] = [x, y].map(|value| Vector { emitter, value });
-            super::binary::<Vector>(op).map(|f| f(x, y).value)
+            let [x, y] = [x, y].map(|value| Vector::new(emitter, value));
+            super::binary::<Vector<f32>>(op).map(|f| f(x, y).value)
         });
         each.collect()
     }

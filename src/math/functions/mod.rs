@@ -30,7 +30,7 @@ mod trig;
 
 pub(crate) use exp::{exp, exp2, expm1, sigmoid};
 pub(crate) use log::{log, log1p};
-pub(crate) use number::{Number, SPLIT_BIAS};
+pub(crate) use number::{Arithmetic, Number, SPLIT_BIAS};
 
 use crate::scalar::{Binary, Unary};
 use crate::target::Isa;
@@ -310,13 +310,7 @@ const LEAST: f64 = 5e-324;
 /// The polynomial with these coefficients, from the highest power down.
 #[inline(always)]
 fn horner<const N: usize>(x: f64, c: &[f64; N]) -> f64 {
-    let mut p = c[0];
-    let mut i = 1;
-    while i < N {
-        p = fma(p, x, c[i]);
-        i += 1;
-    }
-    p
+    x.horner(c)
 }
 
 /// [`horner`] as two summands, for a last coefficient that is larger than the rest. The second has the rounding error of the sum.

@@ -3,42 +3,34 @@
 use super::MAGIC;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// An f64 number or, in code generation, f64 lanes.
-pub(crate) trait Number:
+/// Numbers, or lanes of numbers, and constants `K` of their type.
+pub(crate) trait Arithmetic<K: Copy>:
     Copy
     + Add<Output = Self>
-    + Add<f64, Output = Self>
+    + Add<K, Output = Self>
     + Sub<Output = Self>
-    + Sub<f64, Output = Self>
+    + Sub<K, Output = Self>
     + Mul<Output = Self>
-    + Mul<f64, Output = Self>
+    + Mul<K, Output = Self>
     + Div<Output = Self>
 {
     /// A condition for each lane.
     type Mask: Copy;
 
     /// A constant.
-    fn constant(self, k: f64) -> Self;
-    /// `self * factor + term`, rounded once.
+    fn constant(self, k: K) -> Self;
+    /// `self * factor + term`, rounded once where the target has fused multiply-add.
     fn fma(self, factor: Self, term: Self) -> Self;
-    fn round_ties_even(self) -> Self;
     fn abs(self) -> Self;
-    fn copysign(self, sign: Self) -> Self;
     /// `self < other`.
     fn below(self, other: Self) -> Self::Mask;
     fn equals(self, other: Self) -> Self::Mask;
     /// `c ? x : y`, both computed.
     fn pick(c: Self::Mask, x: Self, y: Self) -> Self;
-    /// `2^self` for an integer from -1022 to 1023.
-    fn power_of_two(self) -> Self;
-    /// `self * 2^n`, rounded once, for an integer n from -2000 to 2000.
-    fn scale(self, n: Self) -> Self;
-    /// The exponent and the significand, in sqrt(1/2)..sqrt(2), of a positive number.
-    fn split_power(self) -> (Self, Self);
 
     /// The polynomial with these coefficients, from the highest power down.
     #[inline(always)]
-    fn horner<const N: usize>(self, c: &[f64; N]) -> Self {
+    fn horner<const N: usize>(self, c: &[K; N]) -> Self {
         let mut p = self.constant(c[0]);
         let mut i = 1;
         while i < N {
@@ -47,6 +39,18 @@ pub(crate) trait Number:
         }
         p
     }
+}
+
+/// An f64 number or, in code generation, f64 lanes of a target with fused multiply-add.
+pub(crate) trait Number: Arithmetic<f64> {
+    fn round_ties_even(self) -> Self;
+    fn copysign(self, sign: Self) -> Self;
+    /// `2^self` for an integer from -1022 to 1023.
+    fn power_of_two(self) -> Self;
+    /// `self * 2^n`, rounded once, for an integer n from -2000 to 2000.
+    fn scale(self, n: Self) -> Self;
+    /// The exponent and the significand, in sqrt(1/2)..sqrt(2), of a positive number.
+    fn split_power(self) -> (Self, Self);
 
     /// The number held within bounds. NaN stays.
     #[inline(always)]
@@ -58,7 +62,7 @@ pub(crate) trait Number:
     }
 }
 
-impl Number for f64 {
+impl Arithmetic<f64> for f64 {
     type Mask = bool;
 
     #[inline(always)]
@@ -72,18 +76,8 @@ impl Number for f64 {
     }
 
     #[inline(always)]
-    fn round_ties_even(self) -> f64 {
-        f64::round_ties_even(self)
-    }
-
-    #[inline(always)]
     fn abs(self) -> f64 {
         f64::abs(self)
-    }
-
-    #[inline(always)]
-    fn copysign(self, sign: f64) -> f64 {
-        f64::copysign(self, sign)
     }
 
     #[inline(always)]
@@ -99,6 +93,18 @@ impl Number for f64 {
     #[inline(always)]
     fn pick(c: bool, x: f64, y: f64) -> f64 {
         if c { x } else { y }
+    }
+}
+
+impl Number for f64 {
+    #[inline(always)]
+    fn round_ties_even(self) -> f64 {
+        f64::round_ties_even(self)
+    }
+
+    #[inline(always)]
+    fn copysign(self, sign: f64) -> f64 {
+        f64::copysign(self, sign)
     }
 
     #[inline(always)]
