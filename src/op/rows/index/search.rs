@@ -145,9 +145,9 @@ fn search_sorted(
 }
 
 fn search_all(sorted: &Tensor, values: &Tensor, right: bool, found: &mut [i64], pool: &Pool) {
-    let half = |t: &Tensor| matches!(t.dtype(), DType::F16 | DType::BF16);
+    let is_half = |t: &Tensor| matches!(t.dtype(), DType::F16 | DType::BF16);
     // Processors compare f32. Few values are not worth converting the sequence.
-    if half(sorted) && half(values) && sorted.numel() / 4 <= values.numel() {
+    if is_half(sorted) && is_half(values) && sorted.numel() / 4 <= values.numel() {
         let [sorted, values] = [sorted, values].map(|t| t.to(DType::F32));
         return search_all(&sorted, &values, right, found, pool);
     }
@@ -297,6 +297,28 @@ mod tests {
                 search_line(line, &values, right, &mut found);
                 assert_eq!(found, want, "{line:?} {right}");
             }
+        }
+    }
+
+    /// Halves are searched as f32 if there are enough values, else one by one.
+    #[test]
+    fn halves_are_found_as_f32() {
+        let line = Tensor::from_slice(&[8], &[-2.0f32, -0.0, 0.0, 1.5, 1.5, 2.0, 3.0, f32::NAN]);
+        let few = Tensor::from_slice(&[1], &[1.5f32]);
+        let many = Tensor::from_slice(&[4], &[0.0f32, 1.5, f32::NAN, -3.0]);
+        for (dtype, values) in [
+            (DType::BF16, &few),
+            (DType::BF16, &many),
+            (DType::F16, &few),
+            (DType::F16, &many),
+        ] {
+            let by = |dtype: DType, right: bool| {
+                let mut found = vec![0; values.numel()];
+                search_all(&line.to(dtype), &values.to(dtype), right, &mut found, &Pool::new(1));
+                found
+            };
+            assert_eq!(by(dtype, false), by(DType::F32, false));
+            assert_eq!(by(dtype, true), by(DType::F32, true));
         }
     }
 }
