@@ -86,11 +86,7 @@ impl Library for Native {
     }
 
     fn extra_weight_bytes(&self, desc: &Conv) -> usize {
-        match self.precision {
-            Precision::F32 if desc.exact_in_bf16 && self.pairs.are_faster_than_f32() => 0,
-            Precision::F32 => conv::extra_weight_bytes(self.exact, desc),
-            Precision::Bf16 => 0,
-        }
+        conv::extra_weight_bytes(self.pairs, self.exact, self.precision, desc)
     }
 
     fn plan_expansion(

@@ -14,7 +14,8 @@
 //!
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
-//! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow. Other convolutions of bf16, f16 and
+//! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow, or Winograd's transforms save
+//! more than pairs do. Other convolutions of bf16, f16 and
 //! bytes are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
 
 mod adapt;
@@ -67,14 +68,23 @@ pub(super) fn plan(
         return plan_bytes(pairs.for_bytes(input), conv, constants, extents);
     }
     let narrow = precision == Precision::Bf16 || conv.exact_in_bf16 && pairs.are_faster_than_f32();
+    let rate = product_rate(&pairs, precision, conv);
+    let winograd = constants.weight.filter(|_| !exact);
+    let winograd = winograd.and_then(|w| winograd::choose_way(conv, w.has_room(), rate));
     let adapt = || -> Result<Box<dyn ConvPlan>, PlanError> {
         Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?))
     };
     match conv.dtype {
-        DType::F32 if narrow && pairs::is_applicable(&pairs, conv) => {
+        DType::F32 if narrow && winograd.is_none() && pairs::is_applicable(&pairs, conv) => {
             pairs::plan(pairs, conv, constants, || plan_f32(isa, exact, conv, constants))
         }
         DType::F32 => plan_f32(isa, exact, conv, constants),
+        DType::BF16 if let Some(way) = winograd.filter(|_| !conv.bias || constants.bias.is_some()) => {
+            let widened = [constants.weight, constants.bias].map(|c| c.map(|c| c.widen_from(conv.dtype)));
+            let [weight, bias] = widened;
+            let method = Box::new(winograd::Winograd::new(isa, conv, way)?);
+            Ok(Box::new(F32ConvPlan::new(method, conv, ConvConstants { weight, bias })))
+        }
         DType::BF16 if pairs::is_applicable(&pairs, conv) => pairs::plan(pairs, conv, constants, adapt),
         DType::BF16 if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) => {
             Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
@@ -115,10 +125,19 @@ fn plan_bytes(
 
 /// The number of bytes beyond the weight itself that a constant weight of `conv` occupies if allowed
 /// ([`Constant::with_room`]).
-pub(super) fn extra_weight_bytes(exact: bool, conv: &Conv) -> usize {
+pub(super) fn extra_weight_bytes(pairs: PairKernels, exact: bool, precision: Precision, conv: &Conv) -> usize {
+    match exact {
+        true => 0,
+        false => winograd::extra_weight_bytes(conv, product_rate(&pairs, precision, conv)),
+    }
+}
+
+/// How many products take the time of one of f32, if `conv` is computed as a sum of products.
+fn product_rate(pairs: &PairKernels, precision: Precision, conv: &Conv) -> usize {
     match conv.dtype {
-        DType::F32 if !exact => winograd::extra_weight_bytes(conv),
-        _ => 0,
+        DType::BF16 => pairs.rate(),
+        DType::F32 if precision == Precision::Bf16 || conv.exact_in_bf16 => pairs.rate(),
+        _ => 1,
     }
 }
 
@@ -140,7 +159,7 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
     }
     let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
     let winograd = constants.weight.filter(|_| !exact);
-    let winograd = winograd.and_then(|w| winograd::choose_way(conv, w.has_room()));
+    let winograd = winograd.and_then(|w| winograd::choose_way(conv, w.has_room(), 1));
     let method: Box<dyn Method> = if let Some(way) = winograd {
         Box::new(winograd::Winograd::new(isa, conv, way)?)
     } else if depthwise && plane::is_applicable(conv) {
@@ -245,8 +264,9 @@ impl ConvParameters {
     }
 }
 
-/// A plan of an f32 convolution.
+/// A plan of a convolution that is computed in f32.
 struct F32ConvPlan {
+    dtype: DType,
     method: Box<dyn Method>,
     empty: bool,
     parameters: ConvParameters,
@@ -255,6 +275,7 @@ struct F32ConvPlan {
 impl F32ConvPlan {
     fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32ConvPlan {
         F32ConvPlan {
+            dtype: conv.dtype,
             empty: conv.extents().unwrap_or_default()[3] == 0,
             parameters: ConvParameters::new(&*method, conv, constants),
             method,
@@ -330,6 +351,6 @@ impl ConvPlan for F32ConvPlan {
         } else {
             "dynamic"
         };
-        format!("conv f32 {} {how}", self.method.name())
+        format!("conv {} {} {how}", self.dtype, self.method.name())
     }
 }

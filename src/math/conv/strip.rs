@@ -15,6 +15,8 @@ use crate::target::Isa;
 pub(super) struct ConvOutput {
     isa: Isa,
     layout: ConvLayout,
+    /// The number of bytes of an element: 4, or 2 for bf16, which is written in place only.
+    size: usize,
     /// The number of output channels.
     pub channels: usize,
     /// The number of pixels of one image.
@@ -39,7 +41,7 @@ pub(super) struct OutputPart {
 /// A chunk's destination.
 pub(super) struct Strip {
     buffer: Option<Scratch>,
-    /// The part's first element.
+    /// The address of the part's first element.
     pub base: *mut f32,
     /// The stride between pixels.
     pub row: usize,
@@ -51,6 +53,7 @@ impl ConvOutput {
         ConvOutput {
             isa,
             layout: conv.output_layout,
+            size: conv.dtype.size(),
             channels: conv.out_channels,
             pixels: conv.output_size().map_or(0, |o| o.iter().product()),
         }
@@ -78,7 +81,8 @@ impl ConvOutput {
             };
         }
         // SAFETY: guaranteed by the caller.
-        let base = unsafe { y.add((part.image * self.pixels + part.pixel) * self.channels + part.channel) };
+        let base =
+            unsafe { y.byte_add(((part.image * self.pixels + part.pixel) * self.channels + part.channel) * self.size) };
         Strip {
             buffer: None,
             base,
@@ -98,7 +102,7 @@ impl ConvOutput {
         };
         // SAFETY: the part lies in the output.
         unsafe {
-            let data = o.y.add(place);
+            let data = o.y.byte_add(place * self.size);
             if strip.buffer.is_some() {
                 transpose(
                     self.isa,

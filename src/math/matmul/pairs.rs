@@ -105,7 +105,7 @@ impl PairMatMulPlan {
         let d = &self.desc;
         let strides: Vec<usize> = d.batch.iter().map(|b| b.b).collect();
         let (_, form) = self.kernels.describe_factors(self.is_wide());
-        let key = [7, d.n, d.k, d.b[0], d.b[1], form];
+        let key = [7, d.n, d.k, self.run(), d.b[0], d.b[1], form];
         let item = self.panels() * self.panel_len();
         let size = d.factor_size();
         Packed::in_pairs(d, &strides, item, constant, &key, |b, offset, dst| {
@@ -116,7 +116,13 @@ impl PairMatMulPlan {
                 // SAFETY: the constant holds the extents; the panel lies in the item.
                 unsafe {
                     let src = self.source(b).skip(offset + j * COLS * d.b[1]);
-                    pack_panel_of(src, d.b, self.panel_cols(j), d.k, dst.add(j * self.panel_len()));
+                    pack_panel_of(
+                        src,
+                        d.b,
+                        self.panel_cols(j),
+                        [d.k, self.run()],
+                        dst.add(j * self.panel_len()),
+                    );
                 }
                 let read = size * (j + 1) * COLS * d.k;
                 if lines && read - kept >= RELEASED {

@@ -6,7 +6,7 @@
 //! registers: 0 to 3 are sums (rows of the first tile of A, then of the second, by two groups of 16 columns), 4 and 5 are
 //! the tiles of A, 6 and 7 those of B.
 
-use super::{COLS, Factors, PREFETCHED, PairJob, STEP_WORDS};
+use super::{COLS, Factors, PREFETCHED, PairJob, STEP_GROUPS};
 use crate::math::contract::ByteInput;
 use std::arch::asm;
 use std::sync::OnceLock;
@@ -126,7 +126,7 @@ macro_rules! steps {
             "dec {n}",
             "jnz 2b",
             a0 = inout(reg) $a[0] => _, a1 = inout(reg) $a[1] => _, row = in(reg) $job.a_row,
-            b = inout(reg) $b => _, next = inout(reg) $next => _, bs = in(reg) 4 * COLS, n = inout(reg) $job.steps => _,
+            b = inout(reg) $b => _, next = inout(reg) $next => _, bs = in(reg) 4 * COLS, n = inout(reg) $job.groups / STEP_GROUPS => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _, options(nostack, readonly)
         )
@@ -183,7 +183,7 @@ pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: *mut f32) 
         (false, true) => UsedTiles::Low,
         (false, false) => UsedTiles::One,
     };
-    let segments = if job.steps == 0 { &[] } else { job.segments };
+    let segments = if job.groups == 0 { &[] } else { job.segments };
     // SAFETY: guaranteed by the caller. The sums in tiles survive from one piece of assembly to the next, because
     // compiled code uses no tiles.
     unsafe {
@@ -202,8 +202,8 @@ pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: *mut f32) 
                 Factors::Bytes(ByteInput::Unsigned) => add_unsigned_bytes(job, used, a, [b, next]),
                 Factors::Bytes(ByteInput::Signed) => add_signed_bytes(job, used, a, [b, next]),
             }
-            b = b.wrapping_add(job.steps * STEP_WORDS);
-            next = next.wrapping_add(job.steps * PREFETCHED);
+            b = b.wrapping_add(job.groups * 2 * COLS);
+            next = next.wrapping_add(job.groups / STEP_GROUPS * PREFETCHED);
         }
         let second = sums.add(job.rows[0] * COLS);
         asm!("tilestored [{c} + {s}], tmm0", "tilestored [{c} + {s} + 64], tmm1",

@@ -1,9 +1,9 @@
 //! Products of bf16 with f32 sums, and of bytes with i32 sums: the blocks that matrix products and convolutions are made of.
 //!
 //! B is packed in groups of 32 bits along the product index: a pair of bf16, `[panel][k / 2][32 columns][2]`, or four bytes,
-//! `[panel][k / 4][32 columns][4]`, with zeros up to a whole step of 64 bytes. All units read this form. A stays in rows,
-//! whose elements are contiguous along the product index; a row already consists of groups. A block has up to two tiles of
-//! rows and one panel of columns. Its sums are in a buffer in the L1 cache, from which [`store`] writes the result with bias,
+//! `[panel][k / 4][32 columns][4]`, with zeros up to a whole step: a group, or the 16 groups that an AMX instruction reads. All
+//! units read this form. A stays in rows, whose elements are contiguous along the product index; a row already consists of
+//! groups. A block has up to two tiles of rows and one panel of columns. Its sums are in a buffer in the L1 cache, from which [`store`] writes the result with bias,
 //! activation and one rounding.
 //!
 //! | unit | instructions | order of each sum |
@@ -35,18 +35,18 @@ use std::fmt;
 
 /// The number of columns in a panel of B.
 pub(super) const COLS: usize = 32;
-/// Runs of product indices of bf16 are padded to a multiple of this number, the product indices of one AMX instruction.
+/// The product indices of bf16 in one AMX instruction.
 pub(super) const STEP: usize = 32;
-/// The product indices of bytes in one AMX instruction.
-const BYTE_STEP: usize = 2 * STEP;
-/// The length of a panel of B for one step, in words of 16 bits.
+/// The groups in one AMX instruction.
+const STEP_GROUPS: usize = STEP / 2;
+/// The length of a panel of B for one AMX instruction, in words of 16 bits.
 const STEP_WORDS: usize = STEP * COLS;
 /// The maximum number of rows in a tile of any unit.
 const TILE_ROWS: usize = 16;
 /// The number of elements of the buffer for a block's sums.
 const SUMS: usize = 2 * TILE_ROWS * COLS;
 
-/// `n` product indices of bf16 with padding.
+/// `n` product indices of bf16 with the padding that every unit accepts.
 pub(super) fn padded_run(n: usize) -> usize {
     n.next_multiple_of(STEP)
 }
@@ -70,8 +70,8 @@ pub(super) struct PairJob<'a> {
     pub a_row: usize,
     /// The offset of each segment of product indices from the first element of a row.
     pub segments: &'a [usize],
-    /// The number of steps in a segment ([`PairKernels::step`]).
-    pub steps: usize,
+    /// The number of groups in a segment, which is a whole number of steps ([`PairKernels::step`]).
+    pub groups: usize,
     /// The panel of B, in words of 16 bits.
     pub b: *const u16,
     /// The number of columns to compute. The sums of others are undefined.
@@ -176,9 +176,25 @@ impl PairKernels {
         }
     }
 
-    /// The number of product indices in a step.
+    /// The number of product indices in a group.
+    pub(super) fn group(&self) -> usize {
+        if self.are_bytes() { 4 } else { 2 }
+    }
+
+    /// The number of product indices in a step: runs of product indices are padded to a multiple of it.
     pub(super) fn step(&self) -> usize {
-        if self.are_bytes() { BYTE_STEP } else { STEP }
+        match self.unit {
+            PairUnit::Tiles => STEP_GROUPS * self.group(),
+            PairUnit::Dots | PairUnit::Widening => self.group(),
+        }
+    }
+
+    /// The number of columns that a block computes for `cols` columns.
+    pub(super) fn computed_cols(&self, cols: usize) -> usize {
+        match self.unit {
+            PairUnit::Tiles | PairUnit::Dots => cols.next_multiple_of(COLS / 2),
+            PairUnit::Widening => cols.next_multiple_of(COLS),
+        }
     }
 
     /// `n` product indices with padding.
@@ -188,7 +204,7 @@ impl PairKernels {
 
     /// The length of a panel of B for `run` product indices with padding, in words of 16 bits.
     pub(super) fn panel_words(&self, run: usize) -> usize {
-        run / self.step() * STEP_WORDS
+        run / self.group() * 2 * COLS
     }
 
     /// How many multiply-adds take the time of one of f32, roughly.
@@ -265,7 +281,7 @@ impl PairBlocks {
                 _ => {
                     let mut done = 0;
                     for (a, rows) in job.a.into_iter().zip(job.rows).filter(|t| t.1 > 0) {
-                        vector::tile_kernel(&self.kernels, rows)(job, a, sums.add(done * COLS));
+                        vector::tile_kernel(&self.kernels, rows, job.cols)(job, a, sums.add(done * COLS));
                         done += rows;
                     }
                 }

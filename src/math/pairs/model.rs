@@ -1,7 +1,7 @@
 //! Models of the instructions, for tests: on machines that have them, the kernels are compared with these bit for bit, and
 //! elsewhere the models check that operands lie where the instructions read them.
 
-use super::{COLS, PairJob, STEP, TILE_ROWS};
+use super::{COLS, PairJob, STEP, STEP_GROUPS, TILE_ROWS};
 
 fn widen(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
@@ -55,7 +55,7 @@ pub(super) unsafe fn run_block(job: &PairJob) -> Vec<f32> {
     let mut sums = vec![0f32; (job.rows[0] + job.rows[1]) * COLS];
     let mut b = job.b;
     for &offset in job.segments {
-        for step in 0..job.steps {
+        for step in 0..job.groups / STEP_GROUPS {
             for (t, (a, rows)) in job.a.into_iter().zip(job.rows).enumerate() {
                 for half in 0..2 {
                     // SAFETY: guaranteed by the caller.

@@ -1,6 +1,6 @@
 //! Packing of the operands: panels of B, and rows of A.
 
-use super::{BYTE_STEP, COLS, PairKernels, STEP};
+use super::{COLS, PairKernels};
 use crate::math::isa::per_isa;
 use crate::math::pack::pack_panel;
 use crate::math::simd::Bf16;
@@ -97,7 +97,7 @@ pub(in crate::math) unsafe fn pack_panel_of(
     src: Source,
     strides: [usize; 2],
     cols: usize,
-    depth: usize,
+    depth: [usize; 2],
     dst: *mut u16,
 ) {
     // SAFETY: guaranteed by the caller.
@@ -110,12 +110,17 @@ pub(in crate::math) unsafe fn pack_panel_of(
 }
 
 /// Packs `cols` columns of `depth` product indices as a panel, with zeros for the missing columns and for the product
-/// indices up to a multiple of [`STEP`]. `[k, col]` are the strides between product indices and between columns.
+/// indices up to `run`, which is even. `[k, col]` are the strides between product indices and between columns.
 ///
 /// # Safety
-/// The source is readable for the columns. `dst` is writable for `COLS * padded_run(depth)` elements and aligned to 4
-/// bytes.
-pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols: usize, depth: usize, dst: *mut u16) {
+/// The source is readable for the columns. `dst` is writable for `COLS * run` elements and aligned to 4 bytes.
+pub(in crate::math) unsafe fn pack_pairs(
+    src: Source,
+    [k, col]: [usize; 2],
+    cols: usize,
+    [depth, run]: [usize; 2],
+    dst: *mut u16,
+) {
     let pairs = depth / 2;
     // SAFETY: the pairs and the rest lie in the source and the panel.
     unsafe {
@@ -141,7 +146,7 @@ pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols
             }
         }
         let rest = dst.add(2 * pairs * COLS);
-        rest.write_bytes(0, (depth.next_multiple_of(STEP) - 2 * pairs) * COLS);
+        rest.write_bytes(0, (run - 2 * pairs) * COLS);
         if depth % 2 == 1 {
             for c in 0..cols {
                 *rest.add(2 * c) = src.bits((depth - 1) * k + c * col);
@@ -150,19 +155,18 @@ pub(in crate::math) unsafe fn pack_pairs(src: Source, [k, col]: [usize; 2], cols
     }
 }
 
-/// [`pack_pairs`] for bytes: groups of four, with zeros up to a multiple of [`BYTE_STEP`] product indices.
+/// [`pack_pairs`] for bytes: groups of four, with zeros up to `run` product indices, a multiple of four.
 ///
 /// # Safety
-/// The source is readable for the columns. `dst` is writable for `COLS * depth` bytes, with `depth` rounded up to that
-/// multiple, and aligned to 4 bytes.
+/// The source is readable for the columns. `dst` is writable for `COLS * run` bytes and aligned to 4 bytes.
 pub(in crate::math) unsafe fn pack_bytes(
     src: *const u8,
     [k, col]: [usize; 2],
     cols: usize,
-    depth: usize,
+    [depth, run]: [usize; 2],
     dst: *mut u8,
 ) {
-    let (whole, groups) = (depth / 4, depth.next_multiple_of(BYTE_STEP) / 4);
+    let (whole, groups) = (depth / 4, run / 4);
     // Groups are elements of 32 bits, and a column consists of them.
     let in_groups = k == 1 && col.is_multiple_of(4) && src.cast::<f32>().is_aligned();
     let first = if in_groups { whole } else { 0 };

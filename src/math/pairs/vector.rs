@@ -1,6 +1,6 @@
 //! Tiles of vectors: `vdpbf16ps` and `vpdpbusd`, or multiply-adds of elements that are widened in registers.
 
-use super::{BYTE_STEP, COLS, Factors, PairJob, PairKernels, STEP};
+use super::{COLS, Factors, PairJob, PairKernels};
 use crate::math::contract::ByteInput;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
@@ -23,7 +23,7 @@ unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums
             let mut b = j.b.add(2 * col);
             for &offset in j.segments {
                 let mut a = a.wrapping_add(offset).cast::<f32>();
-                for _ in 0..j.steps * (STEP / 2) {
+                for _ in 0..j.groups {
                     let b0 = S::load_pairs(b);
                     let b1 = S::load_pairs(b.add(2 * S::LANES));
                     for (i, element) in [1, 0].into_iter().enumerate() {
@@ -50,63 +50,71 @@ per_isa! {
     fn widening_tile = widening_body<R: usize>(j: &PairJob, a: *const u8, sums: *mut f32)
 }
 
-/// `R` rows by one panel.
+/// `R` rows by the first `V` vectors of a panel.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn dot_tile<const R: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
     use std::arch::x86_64::*;
     // SAFETY: the caller provides the operands. All 512-bit vectors have the same representation.
     unsafe {
         let load = |p: *const u16| std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(p.cast()));
-        let mut acc = [[_mm512_setzero_ps(); 2]; R];
+        let mut acc = [[_mm512_setzero_ps(); V]; R];
         let mut b = j.b;
         for &offset in j.segments {
             let mut a = a.wrapping_add(offset);
-            for _ in 0..j.steps * (STEP / 2) {
-                let (b0, b1) = (load(b), load(b.add(COLS)));
+            for _ in 0..j.groups {
+                let mut columns = [load(b); V];
+                for v in 1..V {
+                    columns[v] = load(b.add(v * COLS));
+                }
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
                     let x = std::mem::transmute::<__m512i, __m512bh>(x);
-                    acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
-                    acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+                    for v in 0..V {
+                        acc[r][v] = _mm512_dpbf16_ps(acc[r][v], x, columns[v]);
+                    }
                 }
                 a = a.wrapping_add(4);
                 b = b.wrapping_add(2 * COLS);
             }
         }
         for r in 0..R {
-            _mm512_storeu_ps(sums.add(r * COLS), acc[r][0]);
-            _mm512_storeu_ps(sums.add(r * COLS + 16), acc[r][1]);
+            for v in 0..V {
+                _mm512_storeu_ps(sums.add(r * COLS + 16 * v), acc[r][v]);
+            }
         }
     }
 }
 
-/// `R` rows of bytes by one panel. `vpdpbusd` takes unsigned bytes: 128 is added to `SIGNED` ones, by changing their highest
+/// `R` rows of bytes by the first `V` vectors of a panel. `vpdpbusd` takes unsigned bytes: 128 is added to `SIGNED` ones, by changing their highest
 /// bit, and 128 times the sum of the column is subtracted from its results.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
-unsafe fn byte_dot_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
     use std::arch::x86_64::*;
     // SAFETY: the caller provides the operands.
     unsafe {
         let offset = _mm512_set1_epi8(if SIGNED { -128 } else { 0 });
-        let mut acc = [[_mm512_setzero_si512(); 2]; R];
-        let mut excess = [_mm512_setzero_si512(); 2];
+        let mut acc = [[_mm512_setzero_si512(); V]; R];
+        let mut excess = [_mm512_setzero_si512(); V];
         let mut b = j.b;
         for &segment in j.segments {
             let mut a = a.wrapping_add(segment);
-            for _ in 0..j.steps * (BYTE_STEP / 4) {
-                let b0 = [_mm512_loadu_si512(b.cast()), _mm512_loadu_si512(b.add(COLS).cast())];
+            for _ in 0..j.groups {
+                let mut columns = [_mm512_loadu_si512(b.cast()); V];
+                for v in 1..V {
+                    columns[v] = _mm512_loadu_si512(b.add(v * COLS).cast());
+                }
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
                     let x = if SIGNED { _mm512_xor_si512(x, offset) } else { x };
-                    for v in 0..2 {
-                        acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], x, b0[v]);
+                    for v in 0..V {
+                        acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], x, columns[v]);
                     }
                 }
                 if SIGNED {
-                    for v in 0..2 {
-                        excess[v] = _mm512_dpbusd_epi32(excess[v], offset, b0[v]);
+                    for v in 0..V {
+                        excess[v] = _mm512_dpbusd_epi32(excess[v], offset, columns[v]);
                     }
                 }
                 a = a.wrapping_add(4);
@@ -114,7 +122,7 @@ unsafe fn byte_dot_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *con
             }
         }
         for r in 0..R {
-            for v in 0..2 {
+            for v in 0..V {
                 let sum = _mm512_sub_epi32(acc[r][v], excess[v]);
                 _mm512_storeu_si512(sums.add(r * COLS + 16 * v).cast(), sum);
             }
@@ -132,7 +140,7 @@ unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *co
         let mut b = j.b.cast::<[[i8; 4]; COLS]>();
         for &segment in j.segments {
             let mut a = a.wrapping_add(segment + r * j.a_row);
-            for _ in 0..j.steps * (BYTE_STEP / 4) {
+            for _ in 0..j.groups {
                 // SAFETY: the caller provides the operands.
                 let (x, columns) = unsafe { (a.cast::<[u8; 4]>().read(), &*b) };
                 let x = x.map(|x| if SIGNED { x as i8 as i32 } else { x as i32 });
@@ -148,19 +156,23 @@ unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *co
     }
 }
 
-/// The kernel for `rows` rows.
-pub(super) fn tile_kernel(kernels: &PairKernels, rows: usize) -> PairTileFn {
+/// The kernel for `rows` rows and `cols` columns.
+pub(super) fn tile_kernel(kernels: &PairKernels, rows: usize, cols: usize) -> PairTileFn {
+    let narrow = cols <= COLS / 2;
     let signed = kernels.factors == Factors::Bytes(ByteInput::Signed);
     macro_rules! by_rows {
         ($($r:literal)*) => {
             match (kernels.unit, rows) {
                 $(
                     #[cfg(target_arch = "x86_64")]
-                    (PairUnit::Dots, $r) if !kernels.are_bytes() => dot_tile::<$r>,
-                    #[cfg(target_arch = "x86_64")]
-                    (PairUnit::Dots, $r) if signed => byte_dot_tile::<$r, true>,
-                    #[cfg(target_arch = "x86_64")]
-                    (PairUnit::Dots, $r) => byte_dot_tile::<$r, false>,
+                    (PairUnit::Dots, $r) => match (kernels.are_bytes(), signed, narrow) {
+                        (false, _, true) => dot_tile::<$r, 1>,
+                        (false, _, false) => dot_tile::<$r, 2>,
+                        (true, true, true) => byte_dot_tile::<$r, 1, true>,
+                        (true, true, false) => byte_dot_tile::<$r, 2, true>,
+                        (true, false, true) => byte_dot_tile::<$r, 1, false>,
+                        (true, false, false) => byte_dot_tile::<$r, 2, false>,
+                    },
                     (_, $r) if signed => byte_loop_tile::<$r, true>,
                     (_, $r) if kernels.are_bytes() => byte_loop_tile::<$r, false>,
                     (_, $r) => widening_tile::<$r>(kernels.isa),

@@ -3,7 +3,7 @@
 use super::{Bf16Attention, HeadOperands, KeyBlock, Rows, Work};
 use crate::math::pairs::pack::{Source, pack_pairs, pack_row, packed_row};
 use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, STEP, padded_run};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, padded_run};
 
 /// A product of rows with panels of pairs.
 pub(super) struct PanelProduct {
@@ -61,12 +61,24 @@ impl Bf16Attention {
             for p in 0..b.count.div_ceil(COLS) {
                 let src = Source::Narrow(h.k.add((b.first + p * COLS) * d.k[2]));
                 let dst = keys.add(p * COLS * padded_run(d.size));
-                pack_pairs(src, [1, d.k[2]], COLS.min(b.count - p * COLS), d.size, dst);
+                pack_pairs(
+                    src,
+                    [1, d.k[2]],
+                    COLS.min(b.count - p * COLS),
+                    [d.size, padded_run(d.size)],
+                    dst,
+                );
             }
             for p in 0..d.value_size.div_ceil(COLS) {
                 let src = Source::Narrow(h.v.add(b.first * d.v[2] + p * COLS));
                 let dst = values.add(p * COLS * padded_run(b.count));
-                pack_pairs(src, [d.v[2], 1], COLS.min(d.value_size - p * COLS), b.count, dst);
+                pack_pairs(
+                    src,
+                    [d.v[2], 1],
+                    COLS.min(d.value_size - p * COLS),
+                    [b.count, padded_run(b.count)],
+                    dst,
+                );
             }
         }
     }
@@ -94,7 +106,7 @@ impl Bf16Attention {
             rows: [first, n - first],
             a_row: a.row * self.kernels.row_element(),
             segments: &[0],
-            steps: p.run / STEP,
+            groups: p.run / self.kernels.group(),
             b: p.panels.wrapping_add(panel * p.run * COLS),
             cols: COLS.min(p.cols - panel * COLS),
             next: p.panels,

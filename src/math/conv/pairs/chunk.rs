@@ -147,7 +147,7 @@ impl PairConv {
             rows: tiles.map(|t| t.count),
             a_row: pixels.step * self.kernels.row_element(),
             segments: pixels.segments(),
-            steps: self.window.segments.run / self.kernels.step(),
+            groups: self.window.segments.run / self.kernels.group(),
             b: panel,
             cols: panels.cols(p),
             next,

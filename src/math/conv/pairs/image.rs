@@ -33,7 +33,7 @@ impl Window {
 
     /// The number of elements after a padded image that the last pixel's segments read.
     fn spare(&self) -> usize {
-        if self.segments.reads_others(&self.conv) {
+        if self.segments.reads_others(&self.conv, &self.panels) {
             self.segments.run
         } else {
             0

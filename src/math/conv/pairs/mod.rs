@@ -69,7 +69,7 @@ pub(super) fn plan(
         }));
     }
     let window = Window::new(kernels, conv)?;
-    let multiplies_others = window.segments.reads_others(conv) && !kernels.are_bytes();
+    let multiplies_others = window.segments.reads_others(conv, &window.panels) && !kernels.are_bytes();
     Ok(Box::new(PairConv {
         for_special_values: if multiplies_others { Some(plan_other()?) } else { None },
         weight: constants

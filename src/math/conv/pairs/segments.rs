@@ -36,6 +36,8 @@ pub(super) struct Segments {
     pub pixel: usize,
 }
 
+/// The minimum number of channels of a tap that is a segment by itself: each segment starts a loop.
+const LEAST: usize = 16;
 /// The number of channels up to which planes are interleaved into pixels of [`PLANES`] elements.
 pub(super) const PLANES: usize = 4;
 
@@ -44,7 +46,8 @@ impl Segments {
     pub(super) fn new(kernels: &PairKernels, conv: &Conv, panels: &Panels) -> Segments {
         let (channels, span) = (conv.in_channels, panels.span());
         let (single, rows) = (Segments::single(kernels, conv, span), Segments::rows(kernels, conv));
-        if conv.groups > 1 || single.run.saturating_mul(4) <= span.saturating_mul(5) {
+        let fills_steps = span >= LEAST && single.run.saturating_mul(4) <= span.saturating_mul(5);
+        if conv.groups > 1 || fills_steps {
             return single;
         }
         let taps: usize = conv.kernel.iter().product();
@@ -100,8 +103,12 @@ impl Segments {
     }
 
     /// Whether products with zero are computed with elements of the input.
-    pub(super) fn reads_others(&self, conv: &Conv) -> bool {
-        conv.groups > 1 || self.form == TapForm::Rows
+    pub(super) fn reads_others(&self, conv: &Conv, panels: &Panels) -> bool {
+        match self.form {
+            TapForm::Single => conv.groups > 1 && (panels.have_several_groups() || self.len < self.run),
+            TapForm::Rows => self.len < self.run,
+            TapForm::Gathered => false,
+        }
     }
 }
 
@@ -137,7 +144,8 @@ mod tests {
             input_layout: layout,
             ..Conv::new2d(channels[0], channels[1], [64, 64], [kernel, kernel])
         };
-        Segments::new(&PairKernels::new(unit, Isa::Avx512), &conv, &Panels::new(&conv))
+        let kernels = PairKernels::new(unit, Isa::Avx512);
+        Segments::new(&kernels, &conv, &Panels::new(&kernels, &conv))
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub(super) fn pack_constant(
     let (_, form) = kernels.describe_factors(wide);
     let segments = &window.segments;
     let mut key = vec![8, conv.in_channels, conv.out_channels, segments.form as usize, form];
-    key.extend([conv.groups, segments.tap]);
+    // Units group and pad product indices differently.
+    key.extend([conv.groups, segments.tap, segments.run]);
     key.extend(&conv.kernel);
     weight.get_or_pack(&key, |bytes| {
         let panels = window.panels.count();
@@ -74,7 +75,7 @@ pub(super) unsafe fn pack(pool: &Pool, conv: &Conv, window: &Window, src: Source
                     line,
                     [1, stride],
                     cols,
-                    segments.len,
+                    [segments.len, segments.run],
                     panel.add(s * segments.run * COLS),
                 );
             }
@@ -108,7 +109,13 @@ unsafe fn pack_byte_panels(conv: &Conv, window: &Window, src: *const u8, dst: *m
             // SAFETY: as above.
             unsafe {
                 let to = dst.add(2 * p * window.panel_words() + s * segments.run * COLS);
-                pack_bytes(src.add(s * segments.len), [1, line], cols, segments.len, to);
+                pack_bytes(
+                    src.add(s * segments.len),
+                    [1, line],
+                    cols,
+                    [segments.len, segments.run],
+                    to,
+                );
             }
         }
     }

@@ -49,7 +49,7 @@ impl Window {
             let padding = conv.padding[d].checked_mul(2).ok_or(PlanError::Size)?;
             size[d] = conv.input[d].checked_add(padding).ok_or(PlanError::Size)?;
         }
-        let panels = Panels::new(conv);
+        let panels = Panels::new(&kernels, conv);
         let segments = Segments::new(&kernels, conv, &panels);
         let image = size.iter().try_fold(segments.pixel, |a, &s| a.checked_mul(s));
         let fits = |&n: &usize| n.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);

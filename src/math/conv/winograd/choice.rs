@@ -1,6 +1,7 @@
 //! Whether Winograd's method suits a convolution, and which variant.
 
-use crate::math::contract::Conv;
+use crate::math::contract::{Conv, ConvLayout};
+use crate::types::DType;
 
 /// The cost of reading a weight from memory once more, in multiply-adds of one lane of a full vector.
 const WEIGHT: f64 = 16.0;
@@ -20,18 +21,26 @@ pub(in crate::math::conv) struct WinogradWay {
 
 /// The number of bytes by which the transformed weights of `conv` exceed the weights themselves. They are kept if there
 /// is room. 0 if `conv` is computed by another method.
-pub(in crate::math::conv) fn extra_weight_bytes(conv: &Conv) -> usize {
-    match choose_way(conv, true) {
-        Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
+pub(in crate::math::conv) fn extra_weight_bytes(conv: &Conv, rate: usize) -> usize {
+    match choose_way(conv, true, rate) {
+        Some(w) => {
+            let each = 4 * (w.side + 2) * (w.side + 2) - 9 * conv.dtype.size();
+            each * conv.in_channels * conv.out_channels
+        }
         None => 0,
     }
 }
 
 /// The variant that is worthwhile for `conv`, if there is one. Without `room` for the transformed weights, every run
-/// transforms them again.
-pub(in crate::math::conv) fn choose_way(conv: &Conv, room: bool) -> Option<WinogradWay> {
+/// transforms them again. `rate` products of the direct method take the time of one of f32.
+pub(in crate::math::conv) fn choose_way(conv: &Conv, room: bool, rate: usize) -> Option<WinogradWay> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
-    let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
+    let in_f32 = match conv.dtype {
+        DType::F32 => true,
+        DType::BF16 => [conv.input_layout, conv.output_layout] == [ConvLayout::ChannelsLast; 2],
+        _ => false,
+    };
+    let plain = three && in_f32 && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
     let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
     if !plain || conv.in_channels < 16 || conv.out_channels < 16 {
         return None;
@@ -50,7 +59,12 @@ pub(in crate::math::conv) fn choose_way(conv: &Conv, room: bool) -> Option<Winog
     // The larger tile must save enough to justify its rounding error. The smaller tile is no less accurate than a plain
     // sum.
     let way = if cost(four) < 0.9 * cost(two) { four } else { two };
-    let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
-    let worth = if way.side == 4 { 0.9 } else { 0.97 };
+    let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k / rate as f64;
+    let worth = match (rate, way.side) {
+        (1, 4) => 0.9,
+        (1, _) => 0.97,
+        // Transforms take longer than this model says, which a faster direct method does not hide.
+        _ => 0.75,
+    };
     (cost(way) < worth * direct).then_some(way)
 }

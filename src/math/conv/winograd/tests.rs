@@ -6,6 +6,8 @@ use super::{Winograd, WinogradWay, choose_way, extra_weight_bytes};
 use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, ConvLayout};
 use crate::parallel::Pool;
 use crate::target::{Isa, Target};
+use crate::types::DType;
+use half::bf16;
 use proptest::prelude::*;
 
 const CASES: u32 = if cfg!(debug_assertions) { 20 } else { 300 };
@@ -117,6 +119,59 @@ proptest! {
     }
 }
 
+/// bf16 is widened and rounded by the transforms. Borders, partial tiles and partial vectors of channels.
+#[test]
+fn transforms_read_and_write_bf16() {
+    let bits = |v: &[f32]| v.iter().map(|&x| bf16::from_f32(x).to_bits()).collect::<Vec<u16>>();
+    let widen = |v: &[u16]| v.iter().map(|&x| bf16::from_bits(x).to_f32()).collect::<Vec<f32>>();
+    let conv = Conv {
+        dtype: DType::BF16,
+        batch: 2,
+        padding: [0, 1, 2],
+        bias: true,
+        input_layout: ConvLayout::ChannelsLast,
+        output_layout: ConvLayout::ChannelsLast,
+        activation: Activation::Relu,
+        ..Conv::new2d(21, 37, [11, 6], [3, 3])
+    };
+    let (mut seed, [nx, nw, nb, ny]) = (11, conv.extents().expect("legal"));
+    let (x, w, b) = (
+        bits(&uniform(nx, &mut seed)),
+        uniform(nw, &mut seed),
+        uniform(nb, &mut seed),
+    );
+    let want = sums(&conv, &widen(&x), &w, &b);
+    for (isa, side, fresh) in Isa::available()
+        .into_iter()
+        .flat_map(|i| [(i, 2, false), (i, 4, false), (i, 4, true)])
+    {
+        let method = Winograd::new(isa, &conv, WinogradWay { side, fresh }).expect("a plan");
+        let constants = ConvConstants {
+            weight: Some(bytes(&w).into()),
+            bias: Some(bytes(&b).into()),
+        };
+        let plan = F32ConvPlan::new(Box::new(method), &conv, constants);
+        for threads in [1, 3] {
+            let mut y = vec![0u16; ny];
+            let args = ConvArgs {
+                x: x.as_ptr().cast(),
+                weight: std::ptr::null(),
+                bias: std::ptr::null(),
+                y: y.as_mut_ptr().cast(),
+                tail: None,
+            };
+            // SAFETY: the operands hold the descriptor's extents.
+            unsafe { plan.run(&Pool::new(threads), &args) };
+            for (y, z) in widen(&y).into_iter().zip(&want) {
+                assert!(
+                    (y as f64 - z).abs() <= z.abs() / 256.0 + 1e-4,
+                    "{isa} {side} {fresh}: {y} and {z}"
+                );
+            }
+        }
+    }
+}
+
 /// Compares the root mean square of the error, relative to that of the result, with the documented bounds.
 #[test]
 fn errors_are_those_documented() {
@@ -150,27 +205,46 @@ fn it_is_chosen_where_it_pays() {
         ..Conv::new2d(c, c, [size, size], [3, 3])
     };
     let ways = |side: usize, fresh: bool| Some(WinogradWay { side, fresh });
-    assert_eq!(choose_way(&square(64, 56), true), ways(4, false));
-    assert_eq!(choose_way(&square(64, 56), false), ways(4, true));
-    assert_eq!(extra_weight_bytes(&square(64, 56)), 27 * 4 * 64 * 64);
-    assert_eq!(choose_way(&square(256, 14), false), ways(2, true));
-    assert_eq!(choose_way(&square(512, 7), false), ways(2, true));
-    assert_eq!(choose_way(&square(128, 4), false), None);
-    assert_eq!(extra_weight_bytes(&square(512, 7)), 7 * 4 * 512 * 512);
+    assert_eq!(choose_way(&square(64, 56), true, 1), ways(4, false));
+    assert_eq!(choose_way(&square(64, 56), false, 1), ways(4, true));
+    assert_eq!(extra_weight_bytes(&square(64, 56), 1), 27 * 4 * 64 * 64);
+    assert_eq!(choose_way(&square(256, 14), false, 1), ways(2, true));
+    assert_eq!(choose_way(&square(512, 7), false, 1), ways(2, true));
+    assert_eq!(choose_way(&square(128, 4), false, 1), None);
+    assert_eq!(extra_weight_bytes(&square(512, 7), 1), 7 * 4 * 512 * 512);
     let many = Conv {
         batch: 8,
         ..square(512, 7)
     };
-    assert_eq!(choose_way(&many, false), ways(4, true));
+    assert_eq!(choose_way(&many, false, 1), ways(4, true));
     assert_eq!(
-        (choose_way(&square(4, 56), true), extra_weight_bytes(&square(4, 56))),
+        (
+            choose_way(&square(4, 56), true, 1),
+            extra_weight_bytes(&square(4, 56), 1)
+        ),
         (None, 0)
     );
     let strided = Conv {
         stride: [1, 2, 2],
         ..square(64, 56)
     };
-    assert_eq!(choose_way(&strided, true), None);
+    assert_eq!(choose_way(&strided, true, 1), None);
+    let narrow = |c: usize, size: usize| Conv {
+        dtype: DType::BF16,
+        input_layout: ConvLayout::ChannelsLast,
+        output_layout: ConvLayout::ChannelsLast,
+        ..square(c, size)
+    };
+    // The direct method with twice the rate is beaten on large images only, and one with eight times never.
+    assert_eq!(choose_way(&narrow(64, 56), true, 2), ways(4, false));
+    assert_eq!(extra_weight_bytes(&narrow(64, 56), 2), (4 * 36 - 2 * 9) * 64 * 64);
+    assert_eq!(choose_way(&narrow(256, 14), true, 2), None);
+    assert_eq!(choose_way(&narrow(64, 56), true, 8), None);
+    let first = Conv {
+        input_layout: ConvLayout::ChannelsFirst,
+        ..narrow(64, 56)
+    };
+    assert_eq!(choose_way(&first, true, 2), None);
 }
 
 /// Transformed weights need the announced number of bytes. Other forms of a weight are shared by all sizes.
@@ -187,14 +261,16 @@ fn packed_weights_are_as_large_as_said_or_shared_by_sizes() {
                 ..Conv::new2d(channels, channels, [size, size], [3, 3])
             };
             let plain = Direct::new(Target::native().isa(), &conv).expect("a plan");
-            let Some(way) = choose_way(&conv, room) else { continue };
+            let Some(way) = choose_way(&conv, room, 1) else {
+                continue;
+            };
             assert_eq!(way.fresh, !room);
             let method = Winograd::new(Target::native().isa(), &conv, way).expect("a plan");
             let more = method.packed_len() - plain.packed_len();
             match room {
                 // Zeros fill up the last panel.
-                true if channels < 64 => assert!(4 * more >= extra_weight_bytes(&conv)),
-                true => assert_eq!(4 * more, extra_weight_bytes(&conv)),
+                true if channels < 64 => assert!(4 * more >= extra_weight_bytes(&conv, 1)),
+                true => assert_eq!(4 * more, extra_weight_bytes(&conv, 1)),
                 false => assert_eq!((method.packing_key(), more), (plain.packing_key(), 0)),
             }
         }

@@ -1,6 +1,6 @@
 //! The transforms of tiles: inputs to points, products back to outputs.
 
-use super::transform::{self, Back, Forth};
+use super::transform::{Back, Forth};
 use super::{TileLines, Winograd};
 use crate::math::conv::ConvOperands;
 use crate::math::conv::row::bias_at;
@@ -12,14 +12,15 @@ impl Winograd {
     ///
     /// # Safety
     /// `x` holds the images; `v` holds the block's transformed tiles.
-    pub(super) unsafe fn transform_tiles(&self, x: *const f32, l: &TileLines, t0: usize, t1: usize, v: *mut f32) {
+    pub(super) unsafe fn transform_tiles(&self, x: *const u8, l: &TileLines, t0: usize, t1: usize, v: *mut f32) {
         let (c, size) = (self.conv.in_channels, self.side + 2);
         let [_, h, w] = self.conv.input;
         let [_, ph, pw] = self.conv.padding;
+        let (element, kernel) = (self.conv.dtype.size(), self.forth_kernel());
         let mut zeros = scratch::take_buffer(c);
         zeros.fill(0.0);
         let mut job = Forth {
-            src: [zeros.as_ptr(); 36],
+            src: [zeros.as_ptr().cast(); 36],
             channels: c,
             dst: v,
             point: l.tiles * self.row,
@@ -33,15 +34,15 @@ impl Winograd {
                     let y = (down * self.side + i).wrapping_sub(ph);
                     let z = (across * self.side + j).wrapping_sub(pw);
                     job.src[i * size + j] = match y < h && z < w {
-                        true => x.wrapping_add(n * self.input.image + self.input.pixel_offset(0, y, z)),
-                        false => zeros.as_ptr(),
+                        true => x.wrapping_add((n * self.input.image + self.input.pixel_offset(0, y, z)) * element),
+                        false => zeros.as_ptr().cast(),
                     };
                 }
             }
             // SAFETY: the pointers lead to pixels or to zeros; tile `t` of the block is this caller's.
             unsafe {
                 job.dst = v.add(t * self.row);
-                transform::forth_kernel(self.isa, self.side)(&job);
+                kernel(&job);
             }
         }
     }
@@ -63,7 +64,7 @@ impl Winograd {
         let (nr, side, [h, w]) = (self.kernels.nr, self.side, self.out);
         let channel = panel * nr;
         let (top, rows) = (part.pixel / w, part.pixels / w);
-        let kernel = transform::back_kernel(self.isa, side);
+        let (element, kernel) = (self.conv.dtype.size(), self.back_kernel());
         for d in 0..rows.div_ceil(side) {
             for a in 0..self.grid[1] {
                 // SAFETY: the tile's outputs lie in the part.
@@ -73,7 +74,8 @@ impl Winograd {
                         point,
                         dst: strip
                             .base
-                            .add((d * side * w + a * side) * strip.row + channel - part.channel),
+                            .cast::<u8>()
+                            .add(((d * side * w + a * side) * strip.row + channel - part.channel) * element),
                         row: w * strip.row,
                         pixel: strip.row,
                         rows: side.min(h - top - d * side),

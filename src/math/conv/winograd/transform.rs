@@ -6,7 +6,7 @@
 //! channels, against f64). `F(2, 3)` is a little more accurate than the plain sum because it adds fewer products.
 
 use crate::math::isa::per_isa;
-use crate::math::simd::Simd;
+use crate::math::simd::{Bf16, Simd};
 use crate::target::Isa;
 
 /// The smaller point of `F(4, 3)`, √½.
@@ -14,10 +14,10 @@ const A: f64 = std::f64::consts::FRAC_1_SQRT_2;
 /// The larger point of `F(4, 3)`, √2.
 const B: f64 = std::f64::consts::SQRT_2;
 
-/// The input of one tile, for all channels.
+/// The input of one tile, for all channels: f32, or bf16.
 pub(super) struct Forth {
     /// The address of the first channel of each input of the tile, row by row: 16 or 36.
-    pub src: [*const f32; 36],
+    pub src: [*const u8; 36],
     /// The number of channels.
     pub channels: usize,
     /// The first transformed point.
@@ -32,11 +32,11 @@ pub(super) struct Back {
     pub src: *const f32,
     /// The stride from one point to the next.
     pub point: usize,
-    /// The tile's first output.
-    pub dst: *mut f32,
-    /// The stride from one row of outputs to the next.
+    /// The tile's first output: f32, or bf16.
+    pub dst: *mut u8,
+    /// The stride from one row of outputs to the next, in elements.
     pub row: usize,
-    /// The stride from one output to the next in a row.
+    /// The stride from one output to the next in a row, in elements.
     pub pixel: usize,
     /// The number of rows that lie in the image.
     pub rows: usize,
@@ -78,19 +78,23 @@ pub(super) struct Fresh {
     pub point: usize,
 }
 
-/// The input transform for tiles of `side x side` outputs.
-pub(super) fn forth_kernel(isa: Isa, side: usize) -> unsafe fn(&Forth) {
-    match side {
-        2 => forth_of::<4>(isa),
-        _ => forth_of::<6>(isa),
+/// The input transform for tiles of `side x side` outputs. Inputs are bf16 if `narrow`.
+pub(super) fn forth_kernel(isa: Isa, side: usize, narrow: bool) -> unsafe fn(&Forth) {
+    match (side, narrow) {
+        (2, false) => forth_of::<4, false>(isa),
+        (2, true) => forth_of::<4, true>(isa),
+        (_, false) => forth_of::<6, false>(isa),
+        (_, true) => forth_of::<6, true>(isa),
     }
 }
 
-/// The output transform.
-pub(super) fn back_kernel(isa: Isa, side: usize) -> unsafe fn(&Back) {
-    match side {
-        2 => back_of::<4, 2>(isa),
-        _ => back_of::<6, 4>(isa),
+/// The output transform. Outputs are bf16 if `narrow`.
+pub(super) fn back_kernel(isa: Isa, side: usize, narrow: bool) -> unsafe fn(&Back) {
+    match (side, narrow) {
+        (2, false) => back_of::<4, 2, false>(isa),
+        (2, true) => back_of::<4, 2, true>(isa),
+        (_, false) => back_of::<6, 4, false>(isa),
+        (_, true) => back_of::<6, 4, true>(isa),
     }
 }
 
@@ -116,11 +120,11 @@ per_isa! {
 }
 per_isa! {
     /// See [`forth_body`].
-    fn forth_of = forth_body<N: usize>(j: &Forth)
+    fn forth_of = forth_body<N: usize, NARROW: bool>(j: &Forth)
 }
 per_isa! {
     /// See [`back_body`].
-    fn back_of = back_body<N: usize, M: usize>(j: &Back)
+    fn back_of = back_body<N: usize, M: usize, NARROW: bool>(j: &Back)
 }
 per_isa! {
     /// See [`weights_body`].
@@ -180,7 +184,7 @@ unsafe fn transform_outputs_1d<S: Simd, const N: usize, const M: usize>(m: [S::V
 
 /// Transforms `N x N` inputs to as many points.
 #[inline(always)]
-unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
+unsafe fn forth_body<S: Bf16, const N: usize, const NARROW: bool>(j: &Forth) {
     let mut c = 0;
     while c < j.channels {
         let n = (j.channels - c).min(S::LANES);
@@ -190,8 +194,7 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
             for col in 0..N {
                 let mut d = [S::splat(0.0); N];
                 for row in 0..N {
-                    let p = j.src[row * N + col].add(c);
-                    d[row] = if n == S::LANES { S::load(p) } else { S::load_first(p, n) };
+                    d[row] = load_lanes::<S, NARROW>(j.src[row * N + col], c, n);
                 }
                 let y = transform_inputs_1d::<S, N>(d);
                 for row in 0..N {
@@ -201,7 +204,7 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
             for row in 0..N {
                 let y = transform_inputs_1d::<S, N>(t[row]);
                 for col in 0..N {
-                    store_lanes::<S>(j.dst.add((row * N + col) * j.point + c), n, y[col]);
+                    store_lanes::<S, false>(j.dst.cast(), (row * N + col) * j.point + c, n, y[col]);
                 }
             }
         }
@@ -211,7 +214,7 @@ unsafe fn forth_body<S: Simd, const N: usize>(j: &Forth) {
 
 /// Transforms `N x N` products to `M x M` outputs, with bias and clamp.
 #[inline(always)]
-unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
+unsafe fn back_body<S: Bf16, const N: usize, const M: usize, const NARROW: bool>(j: &Back) {
     let mut c = 0;
     while c < j.channels {
         let n = (j.channels - c).min(S::LANES);
@@ -242,7 +245,7 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
                     }
                 }
                 if row < j.rows {
-                    store_row::<S, M>(j, j.dst.add(row * j.row + c), n, &y);
+                    store_row::<S, M, NARROW>(j, row * j.row + c, n, &y);
                 }
             }
         }
@@ -250,26 +253,43 @@ unsafe fn back_body<S: Simd, const N: usize, const M: usize>(j: &Back) {
     }
 }
 
-/// Stores `n` channels of those outputs of a row that lie in the image.
+/// Stores `n` channels of those outputs of a row that lie in the image. `first` is the index of the first element.
 #[inline(always)]
-unsafe fn store_row<S: Simd, const M: usize>(j: &Back, row: *mut f32, n: usize, y: &[S::V; M]) {
+unsafe fn store_row<S: Bf16, const M: usize, const NARROW: bool>(j: &Back, first: usize, n: usize, y: &[S::V; M]) {
     for col in 0..M {
         if col < j.cols {
             // SAFETY: the caller provides the row.
-            unsafe { store_lanes::<S>(row.add(col * j.pixel), n, y[col]) };
+            unsafe { store_lanes::<S, NARROW>(j.dst, first + col * j.pixel, n, y[col]) };
         }
     }
 }
 
-/// Stores the first `n` lanes of a vector.
+/// Loads `n` elements from index `at` on as the first lanes of a vector.
 #[inline(always)]
-unsafe fn store_lanes<S: Simd>(p: *mut f32, n: usize, v: S::V) {
-    // SAFETY: the caller provides `n` elements.
+unsafe fn load_lanes<S: Bf16, const NARROW: bool>(p: *const u8, at: usize, n: usize) -> S::V {
+    // SAFETY: the caller provides the elements.
     unsafe {
-        if n == S::LANES {
-            S::store(p, v)
-        } else {
-            S::store_first(p, n, v)
+        let (wide, narrow) = (p.cast::<f32>().wrapping_add(at), p.cast::<u16>().wrapping_add(at));
+        match (NARROW, n == S::LANES) {
+            (false, true) => S::load(wide),
+            (false, false) => S::load_first(wide, n),
+            (true, true) => S::load_bf16(narrow),
+            (true, false) => S::load_bf16_first(narrow, n),
+        }
+    }
+}
+
+/// Stores the first `n` lanes of a vector from index `at` on.
+#[inline(always)]
+unsafe fn store_lanes<S: Bf16, const NARROW: bool>(p: *mut u8, at: usize, n: usize, v: S::V) {
+    // SAFETY: the caller provides room for the elements.
+    unsafe {
+        let (wide, narrow) = (p.cast::<f32>().wrapping_add(at), p.cast::<u16>().wrapping_add(at));
+        match (NARROW, n == S::LANES) {
+            (false, true) => S::store(wide, v),
+            (false, false) => S::store_first(wide, n, v),
+            (true, true) => S::store_bf16(narrow, v),
+            (true, false) => S::store_bf16_first(narrow, n, v),
         }
     }
 }

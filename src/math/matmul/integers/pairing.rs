@@ -2,7 +2,7 @@
 
 use super::PackedIntegers;
 use crate::math::isa::per_isa;
-use crate::math::pairs::{COLS, padded_run};
+use crate::math::pairs::COLS;
 use crate::math::simd::Simd;
 use crate::target::Isa;
 
@@ -10,18 +10,16 @@ use crate::target::Isa;
 const PAIR_BLOCK: usize = 64;
 
 impl PackedIntegers {
-    /// Writes panel `j` in pairs of bf16, as [`pack_pairs`](crate::math::pairs::pack::pack_pairs) does. Each element is
-    /// rounded once.
+    /// Writes panel `j` in pairs of bf16, padded to `run` product indices, as
+    /// [`pack_pairs`](crate::math::pairs::pack::pack_pairs) does. Each element is rounded once.
     ///
     /// # Safety
-    /// As for [`PackedIntegers::unpack`]; the panel has [`COLS`] columns, and `dst` has room for `padded_run(k)` product
-    /// indices.
-    pub(in crate::math::matmul) unsafe fn unpack_pairs(&self, isa: Isa, j: usize, dst: *mut u16) {
+    /// As for [`PackedIntegers::unpack`]; the panel has [`COLS`] columns, and `dst` has room for `run` product indices.
+    pub(in crate::math::matmul) unsafe fn unpack_pairs(&self, isa: Isa, j: usize, run: usize, dst: *mut u16) {
         // The f32 elements of a block stay in the L1 cache.
         let mut block = [0f32; PAIR_BLOCK * COLS];
-        let padded = padded_run(self.k);
-        for start in (0..padded).step_by(PAIR_BLOCK) {
-            let (filled, end) = (self.k.min(start + PAIR_BLOCK), padded.min(start + PAIR_BLOCK));
+        for start in (0..run).step_by(PAIR_BLOCK) {
+            let (filled, end) = (self.k.min(start + PAIR_BLOCK), run.min(start + PAIR_BLOCK));
             block[filled.saturating_sub(start) * COLS..].fill(0.0);
             // SAFETY: the block has room for the product indices; the caller provides room for them as pairs.
             unsafe {

@@ -183,8 +183,11 @@ impl PairMatMulPlan {
         unsafe {
             match (x.panels, &self.integers) {
                 (Some(b), _) => return b.add(p * self.panel_len()),
-                (None, Some(integers)) => integers.unpack_pairs(self.kernels.isa, p, packed),
-                (None, None) => pack_panel_of(x.b.skip(p * COLS * d.b[1]), d.b, self.panel_cols(p), d.k, packed),
+                (None, Some(integers)) => integers.unpack_pairs(self.kernels.isa, p, self.run(), packed),
+                (None, None) => {
+                    let src = x.b.skip(p * COLS * d.b[1]);
+                    pack_panel_of(src, d.b, self.panel_cols(p), [d.k, self.run()], packed)
+                }
             }
         }
         packed
@@ -211,7 +214,7 @@ impl PairMatMulPlan {
             rows: [first, n - first],
             a_row: row,
             segments: &[0],
-            steps: self.run() / self.kernels.step(),
+            groups: self.run() / self.kernels.group(),
             b: panel,
             cols: self.panel_cols(p),
             next,
