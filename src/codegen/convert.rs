@@ -249,6 +249,10 @@ impl Emitter<'_> {
     /// Converts the bits of an f16 to an f32: shifts the exponent into place and corrects its bias with a
     /// multiplication, which also handles denormals (F. Giesen's conversion).
     fn f16_to_f32(&mut self, h: &Lanes) -> Lanes {
+        if self.has_natives() {
+            let halves = self.native1(NativeInst::PackHalf, I, h);
+            return self.native1(NativeInst::F16ToF32, F, &halves);
+        }
         let mask = self.int_like(I, h, 0x7fff);
         let magnitude = self.band(h, &mask);
         let shifted = self.shl(&magnitude, 13);
@@ -258,7 +262,11 @@ impl Emitter<'_> {
         let scaled = self.bitcast_lanes(I, &scaled);
         let limit = self.int_like(I, h, 0x7bff);
         let special = self.icmp(IntCC::SignedGreaterThan, &magnitude, &limit);
-        let ones = self.int_like(I, h, 255 << 23);
+        // NaN becomes quiet, as the processor's own conversion makes it.
+        let infinity = self.int_like(I, h, 0x7c00);
+        let nan = self.icmp(IntCC::SignedGreaterThan, &magnitude, &infinity);
+        let (quiet, ones) = (self.int_like(I, h, 511 << 22), self.int_like(I, h, 255 << 23));
+        let ones = self.choose(&nan, &quiet, &ones);
         let full = self.bor(&scaled, &ones);
         let r = self.choose(&special, &full, &scaled);
         let sign = self.int_like(I, h, 0x8000);
@@ -271,6 +279,10 @@ impl Emitter<'_> {
     /// Rounds an f32 to the bits of an f16, half to even. Normal results add the rounding bias to the bits; denormal
     /// results add a float that aligns the mantissa (F. Giesen's conversion).
     fn f32_to_f16(&mut self, x: &Lanes) -> Lanes {
+        if self.has_natives() {
+            let halves = self.narrow_natively(DType::F16, x);
+            return self.native1(NativeInst::ExtendHalf, I, &halves);
+        }
         let bits = self.bitcast_lanes(I, x);
         let mask = self.int_like(I, &bits, 0x7fff_ffff);
         let f = self.band(&bits, &mask);
@@ -278,9 +290,9 @@ impl Emitter<'_> {
         let mask = self.int_like(I, &bits, 0x8000);
         let sign = self.band(&sign, &mask);
         // Normal results.
-        let odd = self.shr(&f, 13);
+        let high = self.shr(&f, 13);
         let one = self.int_like(I, &f, 1);
-        let odd = self.band(&odd, &one);
+        let odd = self.band(&high, &one);
         let bias = self.int_like(I, &f, ((15 - 127) << 23) + 0xfff);
         let normal = self.iadd(&f, &bias);
         let normal = self.iadd(&normal, &odd);
@@ -299,7 +311,11 @@ impl Emitter<'_> {
         // Overflow, infinity and NaN.
         let inf = self.int_like(I, &f, 255 << 23);
         let nan = self.icmp(IntCC::SignedGreaterThan, &f, &inf);
+        // NaN keeps the high bits of its payload, as in the processor's own conversion.
+        let mask = self.int_like(I, &f, 0x1ff);
+        let payload = self.band(&high, &mask);
         let (qnan, inf) = (self.int_like(I, &f, 0x7e00), self.int_like(I, &f, 0x7c00));
+        let qnan = self.bor(&payload, &qnan);
         let special = self.choose(&nan, &qnan, &inf);
         let max = self.int_like(I, &f, ((127 + 16) << 23) - 1);
         let large = self.icmp(IntCC::SignedGreaterThan, &f, &max);

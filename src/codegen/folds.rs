@@ -32,7 +32,8 @@ pub(super) struct Folds {
     /// Integers of 8 or 16 bits that are converted from f32 and only stored, which takes their low bits: the others need not
     /// be right.
     pub only_stored: HashSet<Value>,
-    /// [`Kernel::flushing`], without those of values that bf16 represents. States whether they are only stored.
+    /// Conversions from f32 to f16, and those of [`Kernel::flushing`] without those of values that bf16 represents. States
+    /// whether their lanes need not be extended: they are only stored, or f16 that is also converted back to f32.
     pub narrowed: HashMap<Value, bool>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
@@ -56,12 +57,13 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         conversions: vec![],
         narrowings: vec![],
         stores: HashMap::new(),
+        widenings: HashMap::new(),
     };
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
         only_stored: s.conversions.iter().copied().filter(|v| s.is_only_stored(v)).collect(),
-        narrowed: s.narrowings.iter().map(|v| (*v, s.is_only_stored(v))).collect(),
+        narrowed: s.narrowings.iter().map(|v| (*v, s.needs_halves(v))).collect(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
         ..Folds::default()
     };
@@ -100,10 +102,12 @@ struct Uses<'a> {
     exact_in_bf16: HashSet<Value>,
     /// Conversions from f32 to integers of 8 or 16 bits.
     conversions: Vec<Value>,
-    /// Those from f32 to bf16 that may flush denormal numbers.
+    /// Those from f32 to f16, and to bf16 if they may flush denormal numbers.
     narrowings: Vec<Value>,
     /// How often each value is stored.
     stores: HashMap<Value, usize>,
+    /// How often each value of f16 is converted to f32.
+    widenings: HashMap<Value, usize>,
 }
 
 impl Uses<'_> {
@@ -167,6 +171,12 @@ impl Uses<'_> {
         self.counts.get(v) == self.stores.get(v)
     }
 
+    /// See [`Folds::narrowed`].
+    fn needs_halves(&self, v: &Value) -> bool {
+        let times = |uses: &HashMap<Value, usize>| uses.get(v).copied().unwrap_or(0);
+        times(&self.counts) == times(&self.stores) + times(&self.widenings)
+    }
+
     fn count_use(&mut self, v: Value) {
         *self.counts.entry(v).or_default() += 1;
     }
@@ -222,6 +232,10 @@ impl Uses<'_> {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {
                 self.conversions.push(v);
+            }
+            Inst::Op(ScalarOp::Cast(DType::F16, x)) if self.k.dtype(x) == DType::F32 => self.narrowings.push(v),
+            Inst::Op(ScalarOp::Cast(DType::F32, x)) if self.k.dtype(x) == DType::F16 => {
+                *self.widenings.entry(x).or_default() += 1;
             }
             Inst::Op(ScalarOp::Cast(DType::BF16, x))
                 if self.k.flushing.contains(&v) && !self.exact_in_bf16.contains(&x) =>

@@ -56,14 +56,20 @@ impl FunctionLowering<'_> {
                 let x = self.operand_lanes(*x, varying);
                 self.e.one_plus_erf(&x)
             }
-            Inst::Op(ScalarOp::Cast(_, x)) if self.e.narrows_natively() && self.folds.narrowed.contains_key(&v) => {
+            Inst::Op(ScalarOp::Cast(to, x)) if self.is_narrowed(v, *to) => {
                 let x = self.operand_lanes(*x, varying);
-                let half = self.e.native1(NativeInst::F32ToBf16, RegisterClass::I32, &x);
+                let half = self.e.narrow_natively(*to, &x);
                 match self.folds.narrowed[&v] {
                     // See `lower_store`.
                     true => half,
                     false => self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &half),
                 }
+            }
+            Inst::Op(ScalarOp::Cast(DType::F32, x))
+                if self.is_narrowed(*x, self.k.dtype(*x)) && self.folds.narrowed[x] =>
+            {
+                let half = self.operand_lanes(*x, varying);
+                self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half)
             }
             // A store of wide lanes takes the low bits.
             Inst::Op(ScalarOp::Cast(_, x)) if self.folds.only_stored.contains(&v) && self.e.stores_low_bits() => {
@@ -76,6 +82,11 @@ impl FunctionLowering<'_> {
             }
             _ => self.lower_operation(i, varying),
         }
+    }
+
+    /// Whether `v`, a conversion to `half`, is a native instruction in the current form.
+    fn is_narrowed(&self, v: kernel::Value, half: DType) -> bool {
+        self.e.narrows_natively(half) && self.folds.narrowed.contains_key(&v)
     }
 
     /// Lowers an operation that is part of a pattern: computed with another operation, or from other values.

@@ -281,7 +281,7 @@ impl FunctionLowering<'_> {
                 x
             };
             let is_half = self.folds.narrowed.get(&v) == Some(&true);
-            self.with_form(true, |l| match is_half && l.e.narrows_natively() {
+            self.with_form(true, |l| match is_half && l.e.narrows_natively(dtype) {
                 true => l.e.store_halves(&x, p, off),
                 false => l.e.store_lanes(dtype, &x, p, off),
             });

@@ -4,6 +4,7 @@
 //! [`widen`](super::widen) replaces it. Code that is not widened must not contain them.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
+use crate::types::DType;
 use cranelift_codegen::ir::types::{I8X16, I16X8};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
@@ -34,6 +35,12 @@ pub(super) enum NativeInst {
     F32ToBf16,
     /// The 16-bit elements in the lower half as I32, with zeros before.
     ExtendHalf,
+    /// The low 16 bits of I32 lanes, in the lower half of the result.
+    PackHalf,
+    /// The f16 elements in the lower half as F32.
+    F16ToF32,
+    /// F32 to f16, rounded to nearest, in the lower half of the result.
+    F32ToF16,
 }
 
 impl Emitter<'_> {
@@ -42,9 +49,19 @@ impl Emitter<'_> {
         !self.scalar && self.width == 64
     }
 
-    /// Whether conversions to bf16 may be [`NativeInst::F32ToBf16`].
-    pub(super) fn narrows_natively(&self) -> bool {
-        self.narrows && self.has_natives()
+    /// Whether conversions from f32 to `half`, of the kind that [`Folds::narrowed`](super::folds::Folds) lists, are native
+    /// instructions.
+    pub(super) fn narrows_natively(&self, half: DType) -> bool {
+        self.has_natives() && (self.narrows || half == DType::F16)
+    }
+
+    /// F32 lanes as elements of `half` in the lower half of a vector.
+    pub(super) fn narrow_natively(&mut self, half: DType, x: &Lanes) -> Lanes {
+        let op = match half {
+            DType::F16 => NativeInst::F32ToF16,
+            _ => NativeInst::F32ToBf16,
+        };
+        self.native1(op, RegisterClass::I32, x)
     }
 
     /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
@@ -66,7 +83,7 @@ impl Emitter<'_> {
     fn placeholder(&mut self, op: NativeInst, x: Value, y: Value) -> Value {
         use NativeInst::*;
         let ty = match op {
-            ScaleF32 | ScaleF64 | Shl32 | F32ToBf16 | ExtendHalf => I16X8,
+            ScaleF32 | ScaleF64 | Shl32 | F32ToBf16 | ExtendHalf | PackHalf | F16ToF32 | F32ToF16 => I16X8,
             _ => I8X16,
         };
         let (x, y) = (self.bitcast(ty, x), self.bitcast(ty, y));
@@ -83,6 +100,9 @@ impl Emitter<'_> {
             RoundF64 => b.iadd(x, y),
             I64ToF32 | F32ToBf16 => b.avg_round(x, y),
             ExtendHalf => b.iadd(x, y),
+            PackHalf => b.imul(x, y),
+            F16ToF32 => b.snarrow(x, y),
+            F32ToF16 => b.unarrow(x, y),
         }
     }
 }

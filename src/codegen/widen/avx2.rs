@@ -89,7 +89,7 @@ fn widen_crossing(i: &Instruction, c: Crossing) -> Result<Instruction, Reject> {
         Shape::ToHalf => Instruction::with2(code, half(to), to_ymm(from)),
         Shape::Upper => Instruction::with3(code, half(to), to_ymm(from), 1u32),
         Shape::Join => Instruction::with4(code, to_ymm(to), to_ymm(from), half(i.op2_register()), 1u32),
-        Shape::Whole | Shape::Binary => return Err(Reject::Code(i.code())),
+        Shape::Rounded | Shape::Whole | Shape::Binary => return Err(Reject::Code(i.code())),
     }
     .map_err(encode_error)
 }

@@ -17,6 +17,8 @@ pub(super) enum Shape {
     FromHalf,
     /// From a vector to the lower half of a vector.
     ToHalf,
+    /// From a vector to the lower half of a vector, rounded to nearest: an immediate 0 follows the operands.
+    Rounded,
     /// From a vector to a vector.
     Whole,
     /// Of two vectors.
@@ -58,6 +60,7 @@ impl Crossing {
         match self.shape {
             Shape::FromHalf => Instruction::with2(self.zmm, to, half(from)),
             Shape::ToHalf => Instruction::with2(self.zmm, half(to), from),
+            Shape::Rounded => Instruction::with3(self.zmm, half(to), from, 0u32),
             Shape::Upper => Instruction::with3(self.zmm, half(to), from, 1u32),
             Shape::Join => Instruction::with4(self.zmm, to, to_zmm(i.op1_register()), half(from), 1u32),
             Shape::Whole | Shape::Binary => Instruction::with2(self.zmm, to, from),
@@ -127,6 +130,9 @@ fn match_native(i: &Instruction) -> Option<Crossing> {
         VEX_Vpavgb_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtqq2ps_ymm_k1z_zmmm512b64_er),
         VEX_Vpavgw_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32),
         VEX_Vpaddw_xmm_xmm_xmmm128 => (FromHalf, EVEX_Vpmovzxwd_zmm_k1z_ymmm256),
+        VEX_Vpmullw_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vpmovdw_ymmm256_k1z_zmm),
+        VEX_Vpacksswb_xmm_xmm_xmmm128 => (FromHalf, EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae),
+        VEX_Vpackuswb_xmm_xmm_xmmm128 => (Rounded, EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae),
         _ => return None,
     };
     // What stands for an operation on one vector names it twice.
