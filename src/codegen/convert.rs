@@ -308,19 +308,23 @@ impl Emitter<'_> {
         let small = self.int_like(I, &f, 113 << 23);
         let small = self.icmp(IntCC::SignedLessThan, &f, &small);
         let r = self.choose(&small, &denormal, &normal);
-        // Overflow, infinity and NaN.
-        let inf = self.int_like(I, &f, 255 << 23);
-        let nan = self.icmp(IntCC::SignedGreaterThan, &f, &inf);
+        let r = self.choose_special_f16(&f, &high, &r);
+        self.bor(&r, &sign)
+    }
+
+    /// The f16 `r` that was rounded from a magnitude `f`, or infinity or NaN if `f` is too large. `high` is `f` shifted right by 13.
+    fn choose_special_f16(&mut self, f: &Lanes, high: &Lanes, r: &Lanes) -> Lanes {
+        let inf = self.int_like(I, f, 255 << 23);
+        let nan = self.icmp(IntCC::SignedGreaterThan, f, &inf);
         // NaN keeps the high bits of its payload, as in the processor's own conversion.
-        let mask = self.int_like(I, &f, 0x1ff);
-        let payload = self.band(&high, &mask);
-        let (qnan, inf) = (self.int_like(I, &f, 0x7e00), self.int_like(I, &f, 0x7c00));
+        let mask = self.int_like(I, f, 0x1ff);
+        let payload = self.band(high, &mask);
+        let (qnan, inf) = (self.int_like(I, f, 0x7e00), self.int_like(I, f, 0x7c00));
         let qnan = self.bor(&payload, &qnan);
         let special = self.choose(&nan, &qnan, &inf);
-        let max = self.int_like(I, &f, ((127 + 16) << 23) - 1);
-        let large = self.icmp(IntCC::SignedGreaterThan, &f, &max);
-        let r = self.choose(&large, &special, &r);
-        self.bor(&r, &sign)
+        let max = self.int_like(I, f, ((127 + 16) << 23) - 1);
+        let large = self.icmp(IntCC::SignedGreaterThan, f, &max);
+        self.choose(&large, &special, r)
     }
 
     /// The bits of the bf16 that equals an f32, for values that bf16 represents.

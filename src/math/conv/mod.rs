@@ -79,24 +79,38 @@ pub(super) fn plan(
             pairs::plan(pairs, conv, constants, || plan_f32(isa, exact, conv, constants))
         }
         DType::F32 => plan_f32(isa, exact, conv, constants),
-        DType::BF16 if let Some(way) = winograd.filter(|_| !conv.bias || constants.bias.is_some()) => {
-            let widened = [constants.weight, constants.bias].map(|c| c.map(|c| c.widen_from(conv.dtype)));
-            let [weight, bias] = widened;
-            let method = Box::new(winograd::Winograd::new(isa, conv, way)?);
-            Ok(Box::new(F32ConvPlan::new(method, conv, ConvConstants { weight, bias })))
-        }
-        DType::BF16 if pairs::is_applicable(&pairs, conv) => pairs::plan(pairs, conv, constants, adapt),
-        DType::BF16 if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) => {
-            Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?))
-        }
-        DType::BF16 if let Some(w) = pairs::depthwise::applicable_weight(conv, &constants) => {
-            pairs::depthwise::plan(isa, conv, constants, w)
-        }
-        DType::F16 | DType::BF16 => adapt(),
+        DType::BF16 => plan_bf16(pairs, winograd, conv, constants, adapt),
+        DType::F16 => adapt(),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }
         d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// Plans a bf16 convolution: by Winograd's method, if that is the fastest, as products of pairs, or by `adapt`, which plans it
+/// in f32.
+fn plan_bf16(
+    pairs: PairKernels,
+    winograd: Option<winograd::WinogradWay>,
+    conv: &Conv,
+    constants: ConvConstants,
+    adapt: impl FnOnce() -> Result<Box<dyn ConvPlan>, PlanError>,
+) -> Result<Box<dyn ConvPlan>, PlanError> {
+    if let Some(way) = winograd.filter(|_| !conv.bias || constants.bias.is_some()) {
+        let [weight, bias] = [constants.weight, constants.bias].map(|c| Some(c?.widen_from(conv.dtype)));
+        let method = Box::new(winograd::Winograd::new(pairs.isa, conv, way)?);
+        return Ok(Box::new(F32ConvPlan::new(method, conv, ConvConstants { weight, bias })));
+    }
+    if pairs::is_applicable(&pairs, conv) {
+        return pairs::plan(pairs, conv, constants, adapt);
+    }
+    if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) {
+        return Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?));
+    }
+    match pairs::depthwise::applicable_weight(conv, &constants) {
+        Some(w) => pairs::depthwise::plan(pairs.isa, conv, constants, w),
+        None => adapt(),
     }
 }
 

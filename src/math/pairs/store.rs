@@ -161,19 +161,34 @@ unsafe fn store_scaled_body<S: Bf16>(j: &StoreJob) {
         for r in 0..j.rows {
             let mut addend = [0f32; COLS];
             if let Some((x, [row, column])) = j.addend {
-                match x.skip(r * row) {
-                    Source::Wide(p) if column == 1 => std::ptr::copy_nonoverlapping(p, addend.as_mut_ptr(), j.cols),
-                    x => {
-                        for (c, a) in addend.iter_mut().enumerate().take(j.cols) {
-                            *a = x.value(c * column);
-                        }
-                    }
-                }
+                load_addend::<S>(x.skip(r * row), column, j.cols, &mut addend);
             }
             for col in (0..j.cols).step_by(S::LANES) {
                 let y = S::mul(S::splat(j.alpha), S::load(j.sums.add(r * COLS + col)));
                 let y = S::add(y, S::mul(S::splat(j.beta), S::load(addend.as_ptr().add(col))));
                 store_vector::<S>(j, r, col, S::min(hi, S::max(lo, y)));
+            }
+        }
+    }
+}
+
+/// Reads one row of the addend, whose columns are `column` elements apart.
+#[inline(always)]
+unsafe fn load_addend<S: Bf16>(x: Source, column: usize, cols: usize, addend: &mut [f32; COLS]) {
+    // SAFETY: the caller provides the columns.
+    unsafe {
+        match (x, column) {
+            (_, 0) => addend.fill(x.value(0)),
+            (Source::Wide(p), 1) => std::ptr::copy_nonoverlapping(p, addend.as_mut_ptr(), cols),
+            (Source::Narrow(p), 1) if cols == COLS => {
+                for col in (0..COLS).step_by(S::LANES) {
+                    S::store(addend.as_mut_ptr().add(col), S::load_bf16(p.add(col)));
+                }
+            }
+            _ => {
+                for (c, a) in addend.iter_mut().enumerate().take(cols) {
+                    *a = x.value(c * column);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 //! Neural Networks" (2016).
 //!
 //! A tile of `side x side` outputs is computed from `(side + 2) x (side + 2)` inputs. The inputs and the weights are
-//! transformed ([`transform`]), the weights once, when the plan is made. One product `[tiles, in] · [in, out]` for each
+//! transformed ([`transform`], [`weights`]), the weights once, when the plan is made. One product `[tiles, in] · [in, out]` for each
 //! of the transformed points replaces nine. Its results are transformed back. `F(4x4, 3x3)` needs a quarter of the
 //! multiplications but four times the memory for weights; `F(2x2, 3x3)` needs 4/9 and 16/9. If there is no room for
 //! transformed weights, the weights are kept untransformed and are transformed in every run, as they are used.
@@ -20,6 +20,7 @@ mod products;
 mod tests;
 mod tiles;
 mod transform;
+mod weights;
 
 pub(super) use choice::{WinogradWay, choose_way, extra_weight_bytes};
 
@@ -33,7 +34,8 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 use std::cell::OnceCell;
-use transform::{Back, Forth, PanelWeights};
+use transform::{Back, Forth};
+use weights::PanelWeights;
 
 /// The number of bytes of transformed input in a block. With its results, a block stays in a 1 MB L2 cache.
 const BLOCK: usize = 512 << 10;
@@ -312,7 +314,7 @@ impl Method for Winograd {
                     nr,
                     dst: dst.get().add(p * self.points() * c * nr),
                 };
-                transform::weights_kernel(self.isa, self.side)(&job);
+                weights::weights_kernel(self.isa, self.side)(&job);
             }
         });
     }

@@ -1,6 +1,6 @@
 //! The products of transformed tiles with transformed weights, point by point.
 
-use super::transform::{self, Fresh};
+use super::weights::{self, Fresh};
 use super::{TileLines, Winograd};
 use crate::math::conv::ConvOperands;
 use crate::math::scratch;
@@ -122,7 +122,7 @@ impl Winograd {
                 dst,
                 point,
             };
-            transform::fresh_kernel(self.isa, self.side)(&job);
+            weights::fresh_kernel(self.isa, self.side)(&job);
         }
     }
 
