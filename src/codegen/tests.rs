@@ -3,6 +3,7 @@
 mod accuracy;
 mod division;
 mod doubles;
+mod halves;
 mod kernels;
 mod narrowing;
 mod objects;

@@ -1,6 +1,7 @@
 //! Conversions of whole tensors, as vector code: each element becomes a number that holds it exactly, and that number the result.
 
 use super::element::{cast_slice, cast_slice_mut};
+use super::halves::round_to_bf16;
 use super::wide::{WideLoop, run_wide};
 use super::{Element, Tensor};
 use crate::types::DType;
@@ -65,16 +66,6 @@ impl Exact for i64 {
     fn is_zero(self) -> bool {
         self == 0
     }
-}
-
-/// [`bf16::from_f32`] without branches, so that loops of it become vector code.
-#[inline(always)]
-pub(crate) fn round_to_bf16(x: f32) -> bf16 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    // The quiet NaN with these bits.
-    let quiet = bits >> 16 | 0x40;
-    bf16::from_bits(if x.is_nan() { quiet } else { rounded } as u16)
 }
 
 /// `out[i] = f(x[i])`.
@@ -156,25 +147,6 @@ fn encode<A: Exact>(x: &[A], to: DType, out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::tensor::Scalar;
-
-    #[test]
-    fn rounding_to_bf16_is_that_of_the_format() {
-        let some = (0..200_000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9)));
-        let edges = [
-            0.0,
-            -0.0,
-            f32::MAX,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::NAN,
-            -f32::NAN,
-            1e-45,
-        ];
-        let ties = (0..4096).map(|i| f32::from_bits(0x3f80_0000 + i * 0x800));
-        for x in some.chain(edges).chain(ties) {
-            assert_eq!(round_to_bf16(x).to_bits(), bf16::from_f32(x).to_bits(), "{x:?}");
-        }
-    }
 
     #[test]
     fn conversions_are_those_of_single_elements() {

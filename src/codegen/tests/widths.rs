@@ -58,7 +58,7 @@ pub(super) fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
 }
 
 /// Ordinary and special values.
-fn values(n: usize) -> Vec<u8> {
+pub(super) fn values(n: usize) -> Vec<u8> {
     let special = [
         0.0,
         -0.0,
@@ -295,7 +295,7 @@ fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
 }
 
 /// A reduction of each of `rows` rows of `n` elements.
-fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
+pub(super) fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
     let mut k = KernelBuilder::new(format!("reduce_{n}"));
     let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
     k.parallel(&[rows], |k, v| {
@@ -308,43 +308,6 @@ fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
         k.store(out, Affine::from(v[0]), r);
     });
     k.finish().unwrap_or_else(|e| panic!("{e}"))
-}
-
-/// Conversions of halves take few enough registers that sums of several rows at a time are widened.
-#[test]
-fn reductions_of_halves_are_widened() {
-    let widest = wide::widest_vectors(Target::native());
-    for d in [F16, BF16] {
-        let k = reduce_rows(ReduceOp::Add, d, 8, 256);
-        let whole: Vec<Scalar> = (0..8 * 256).map(|i| Scalar::from_i64(d, i % 7 - 3)).collect();
-        let used = compare(&k, &[bytes(d, &whole)]);
-        assert!(widest < 64 || used == 64, "a sum of {d} was not widened");
-        check(&k, &[bytes(d, &whole)], 0);
-    }
-}
-
-/// A half that was rounded is converted back in the same kernel, and perhaps stored too.
-#[test]
-fn rounded_halves_are_converted_back() {
-    let widest = wide::widest_vectors(Target::native());
-    for (d, is_stored) in [F16, BF16].into_iter().flat_map(|d| [(d, false), (d, true)]) {
-        let mut k = KernelBuilder::new(format!("back_{d}"));
-        let (x, y) = (k.input("x", F32, &[211]), k.output("y", d, &[211]));
-        let z = k.output("z", d, &[211]);
-        k.vector(211, |k, i| {
-            let x = k.load(x, Affine::from(i));
-            let half = k.cast(d, x);
-            let wide = k.cast(F32, half);
-            let twice = k.binary(Binary::Add, wide, wide);
-            let twice = k.cast(d, twice);
-            k.store(y, Affine::from(i), if is_stored { half } else { twice });
-            k.store(z, Affine::from(i), twice);
-        });
-        let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
-        let used = compare(&k, &[values(211)]);
-        assert!(widest < 64 || used == 64, "{d} was not widened");
-        check(&k, &[values(211)], 0);
-    }
 }
 
 /// Rows of whole numbers, whose sums are the same in every order. Each row ends with steps across the lanes of a

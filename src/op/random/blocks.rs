@@ -2,7 +2,7 @@
 //! [`Generator`], drawn in the same order.
 
 use super::{Generator, round_to_dtype};
-use crate::tensor::{Scalar, Tensor, ViewMut, with_wide_vectors};
+use crate::tensor::{Scalar, Tensor, ViewMut, round_to_bf16, round_to_f16, with_wide_vectors};
 use crate::types::DType;
 use half::{bf16, f16};
 
@@ -114,8 +114,8 @@ impl Generator {
         match dtype {
             DType::F32 => self.fill_uniform_f32(out.as_mut_slice(), low as f32, high as f32),
             DType::F64 => self.fill_uniform_f64(out.as_mut_slice(), from, to),
-            DType::F16 => self.fill_uniform_half(out.as_mut_slice(), low, high, f16::from_f32),
-            DType::BF16 => self.fill_uniform_half(out.as_mut_slice(), low, high, bf16::from_f32),
+            DType::F16 => self.fill_uniform_half(out.as_mut_slice(), low, high, round_to_f16),
+            DType::BF16 => self.fill_uniform_half(out.as_mut_slice(), low, high, round_to_bf16),
             _ => self.fill_each(out, |g| Scalar::F64(g.uniform(dtype, from, to))),
         }
     }

@@ -7,7 +7,7 @@
 #![allow(clippy::excessive_precision)]
 
 use super::{Generator, round_to_dtype};
-use crate::tensor::{Scalar, ViewMut, WideLoop, run_wide};
+use crate::tensor::{Scalar, ViewMut, WideLoop, round_to_bf16, round_to_f16, run_wide};
 use crate::types::DType;
 use half::{bf16, f16};
 
@@ -31,8 +31,8 @@ impl Generator {
         match dtype {
             DType::F32 => self.normal_f32(out.as_mut_slice(), mean as f32, std as f32),
             DType::F64 => self.normal_f64(out.as_mut_slice(), mean, std),
-            DType::F16 => self.normal_half(out.as_mut_slice::<f16>(), f16::from_f32, mean as f32, std as f32),
-            _ => self.normal_half(out.as_mut_slice::<bf16>(), bf16::from_f32, mean as f32, std as f32),
+            DType::F16 => self.normal_half(out.as_mut_slice::<f16>(), round_to_f16, mean as f32, std as f32),
+            _ => self.normal_half(out.as_mut_slice::<bf16>(), round_to_bf16, mean as f32, std as f32),
         }
     }
 

@@ -4,7 +4,7 @@
 use super::dense::native;
 use super::lines::DimLines;
 use crate::parallel::Pool;
-use crate::tensor::{Element, Tensor, with_wide_vectors};
+use crate::tensor::{Element, Tensor, widen_f16, with_wide_vectors};
 use crate::types::DType;
 use std::ops::Range;
 
@@ -95,7 +95,7 @@ pub(super) fn for_each_ordered_line<D: Send>(
     let narrow = t.dtype().size() < 8 && lines.len <= u32::MAX as usize;
     match t.dtype() {
         DType::F32 if narrow => o.order_all::<u64, f32, D>(t, rank_of_f32, parts, per_part, pool, f),
-        DType::F16 if narrow => o.order_all::<u64, f16, D>(t, |x| rank_of_f32(x.to_f32()), parts, per_part, pool, f),
+        DType::F16 if narrow => o.order_all::<u64, f16, D>(t, |x| rank_of_f32(widen_f16(x)), parts, per_part, pool, f),
         DType::BF16 if narrow => o.order_all::<u64, bf16, D>(t, |x| rank_of_f32(x.to_f32()), parts, per_part, pool, f),
         DType::I32 if narrow => o.order_all::<u64, i32, D>(t, |x| x as u32 ^ 1 << 31, parts, per_part, pool, f),
         DType::U8 if narrow => o.order_all::<u64, u8, D>(t, |x| x as u32, parts, per_part, pool, f),

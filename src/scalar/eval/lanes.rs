@@ -3,9 +3,8 @@
 use super::{EvalError, Lane};
 use crate::scalar::functions::{self, wrap_int};
 use crate::scalar::{Binary, Compare, Unary, lower_case};
-use crate::tensor::Scalar;
+use crate::tensor::{Scalar, round_to_bf16, round_to_f16, widen_f16};
 use crate::types::DType;
-use half::{bf16, f16};
 
 fn map_into<T: Copy, U>(x: &[T], out: &mut Vec<U>, f: impl Fn(T) -> U) {
     out.clear();
@@ -136,8 +135,8 @@ pub(super) fn eval_cast(to: DType, x: &Lane, out: &mut Lane) {
             Lane::Bool(x) => map_into(x, out.f64_mut(), |v| v as u8 as f64),
         },
         DType::F32 => cast_f32(x, out.f32_mut(), |v| v),
-        DType::F16 => cast_f32(x, out.f32_mut(), |v| f16::from_f32(v).to_f32()),
-        DType::BF16 => cast_f32(x, out.f32_mut(), |v| bf16::from_f32(v).to_f32()),
+        DType::F16 => cast_f32(x, out.f32_mut(), |v| widen_f16(round_to_f16(v))),
+        DType::BF16 => cast_f32(x, out.f32_mut(), |v| round_to_bf16(v).to_f32()),
         DType::B8 => match x {
             Lane::F64(x) => map_into(x, out.bool_mut(), |v| v != 0.0),
             Lane::F32(x) => map_into(x, out.bool_mut(), |v| v != 0.0),

@@ -2,7 +2,7 @@
 
 use super::{BlockEvaluator, EvalError, Lane, LaneSource};
 use crate::scalar::ScalarExpr;
-use crate::tensor::{Tensor, byte_len, contiguous_strides};
+use crate::tensor::{Tensor, byte_len, contiguous_strides, round_to_bf16, round_to_f16};
 use crate::types::DType;
 use half::{bf16, f16};
 
@@ -143,8 +143,8 @@ fn store_lane(lane: &Lane, t: &mut Tensor, start: usize) {
     match (t.dtype(), lane) {
         (DType::F64, Lane::F64(x)) => store_elements(x, t.as_mut_slice::<f64>(), start, |v| v),
         (DType::F32, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<f32>(), start, |v| v),
-        (DType::F16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<f16>(), start, f16::from_f32),
-        (DType::BF16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<bf16>(), start, bf16::from_f32),
+        (DType::F16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<f16>(), start, round_to_f16),
+        (DType::BF16, Lane::F32(x)) => store_elements(x, t.as_mut_slice::<bf16>(), start, round_to_bf16),
         (DType::I64, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i64>(), start, |v| v),
         (DType::I32, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i32>(), start, |v| v as i32),
         (DType::I16, Lane::Int(x)) => store_elements(x, t.as_mut_slice::<i16>(), start, |v| v as i16),

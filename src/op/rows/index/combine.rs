@@ -2,7 +2,7 @@
 
 use crate::op::rows::dense::native;
 use crate::op::{OpError, OpResult};
-use crate::tensor::{Element, Scalar, round_to_bf16};
+use crate::tensor::{Element, Scalar, round_to_bf16, round_to_f16, widen_f16};
 use crate::types::DType;
 use half::{bf16, f16};
 use std::hint::{black_box, select_unpredictable};
@@ -146,19 +146,19 @@ int_cells!(i64 select, i32 select, i16 select, i8 add, u8 add);
 
 /// Half types are computed in f32 and rounded after each step.
 macro_rules! half_cells {
-    ($($t:ident $round:path),*) => { $(impl Cell for $t {
+    ($($t:ident $widen:path, $round:path);*) => { $(impl Cell for $t {
         #[inline(always)]
         fn is_nan(self) -> bool { $t::is_nan(self) }
-        fn plus(self, o: $t) -> $t { $round(self.to_f32() + o.to_f32()) }
-        fn times(self, o: $t) -> $t { $round(self.to_f32() * o.to_f32()) }
-        fn larger(self, o: $t) -> $t { $t::from_f32(self.to_f32().larger(o.to_f32())) }
-        fn smaller(self, o: $t) -> $t { $t::from_f32(self.to_f32().smaller(o.to_f32())) }
-        fn over(self, n: u32) -> $t { $t::from_f32(self.to_f32().over(n)) }
+        fn plus(self, o: $t) -> $t { $round($widen(self) + $widen(o)) }
+        fn times(self, o: $t) -> $t { $round($widen(self) * $widen(o)) }
+        fn larger(self, o: $t) -> $t { $round($widen(self).larger($widen(o))) }
+        fn smaller(self, o: $t) -> $t { $round($widen(self).smaller($widen(o))) }
+        fn over(self, n: u32) -> $t { $round($widen(self).over(n)) }
         fn identity(how: Reduce) -> $t { $t::from_f32(f32::identity(how)) }
         fn from_scalar(v: Scalar) -> $t { $t::from_f32(v.to_f64() as f32) }
     })* };
 }
-half_cells!(f16 f16::from_f32, bf16 round_to_bf16);
+half_cells!(f16 widen_f16, round_to_f16; bf16 bf16::to_f32, round_to_bf16);
 
 /// Runs `$body` with the type `$t` of a dtype's elements, or `$other` for dtypes that are no [`Cell`].
 macro_rules! with_cell {

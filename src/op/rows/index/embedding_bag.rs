@@ -5,9 +5,9 @@ use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_range, native, to_i64_indices, with_number};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{Tensor, ViewMut, round_to_bf16, round_to_f16, widen_f16};
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
-use half::{bf16, f16};
+use half::bf16;
 
 pub(super) fn rows() -> Vec<Op> {
     [bag_rows(), bag_form_rows()].into_iter().flatten().collect()
@@ -298,8 +298,8 @@ fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
     match w.dtype() {
         DType::F32 => bags.run(w, weights.as_ref(), |x: f32| x, |x| x, out, max, pool),
         DType::F64 => bags.run(w, weights.as_ref(), |x: f64| x, |x| x, out, max, pool),
-        DType::F16 => bags.run(w, weights.as_ref(), f16::to_f32, f16::from_f32, out, max, pool),
-        DType::BF16 => bags.run(w, weights.as_ref(), bf16::to_f32, bf16::from_f32, out, max, pool),
+        DType::F16 => bags.run(w, weights.as_ref(), widen_f16, round_to_f16, out, max, pool),
+        DType::BF16 => bags.run(w, weights.as_ref(), bf16::to_f32, round_to_bf16, out, max, pool),
         d => {
             let wide = w.to(native(d));
             let mut y = Tensor::zeros(wide.dtype(), out.shape());

@@ -5,7 +5,7 @@ use crate::op::rows::dense::sizes_around;
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Element, Tensor, ViewMut, cells_of_mut};
+use crate::tensor::{Element, Tensor, ViewMut, cells_of_mut, widen_f16};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use half::{bf16, f16};
 
@@ -147,7 +147,7 @@ fn mode(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
     } else {
         match x.dtype() {
             DType::F32 => lines.find::<f32, u64>(x.as_slice(), rank_of_f32, places, pool),
-            DType::F16 => lines.find::<f16, u64>(x.as_slice(), |x| rank_of_f32(x.to_f32()), places, pool),
+            DType::F16 => lines.find::<f16, u64>(x.as_slice(), |x| rank_of_f32(widen_f16(x)), places, pool),
             DType::BF16 => lines.find::<bf16, u64>(x.as_slice(), |x| rank_of_f32(x.to_f32()), places, pool),
             DType::I32 => lines.find::<i32, u64>(x.as_slice(), rank_of_i32, places, pool),
             DType::I16 => lines.find::<i16, u64>(x.as_slice(), |x| rank_of_i32(x as i32), places, pool),

@@ -2,7 +2,7 @@
 //! arithmetic, which loops compute in vectors.
 
 use super::grid_axis::GridReal;
-use crate::tensor::{Element, with_wide_vectors};
+use crate::tensor::{Element, round_to_bf16, round_to_f16, widen_f16, with_wide_vectors};
 use half::{bf16, f16};
 use std::ops::{Add, Div, Mul, Sub};
 
@@ -74,10 +74,10 @@ macro_rules! wide_elements {
 wide_elements!(f32, f64);
 
 macro_rules! half_elements {
-    ($($t:ident $real:ident),*) => { $(impl GridElement for $t {
+    ($($t:ident $real:ident $widen:path, $round:path);*) => { $(impl GridElement for $t {
         type Real = $real;
         #[inline(always)]
-        fn widen(self) -> $real { $real(self.to_f32()) }
+        fn widen(self) -> $real { $real($widen(self)) }
         fn numbers<'a>(x: &'a [$t], buffer: &'a mut Vec<$real>) -> &'a [$real] {
             buffer.clear();
             with_wide_vectors(|| buffer.extend(x.iter().map(|v| v.widen())));
@@ -86,11 +86,11 @@ macro_rules! half_elements {
         fn write(out: &mut [$t], buffer: &mut [$real], f: impl FnOnce(&mut [$real])) {
             let buffer = &mut buffer[..out.len()];
             f(buffer);
-            with_wide_vectors(|| out.iter_mut().zip(&*buffer).for_each(|(o, v)| *o = $t::from_f32(v.0)));
+            with_wide_vectors(|| out.iter_mut().zip(&*buffer).for_each(|(o, v)| *o = $round(v.0)));
         }
     })* };
 }
-half_elements!(bf16 RealBf16, f16 RealF16);
+half_elements!(bf16 RealBf16 bf16::to_f32, round_to_bf16; f16 RealF16 widen_f16, round_to_f16);
 
 #[cfg(test)]
 mod tests {
