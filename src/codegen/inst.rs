@@ -66,7 +66,7 @@ impl FunctionLowering<'_> {
                 }
             }
             Inst::Op(ScalarOp::Cast(DType::F32, x))
-                if self.is_narrowed(*x, self.k.dtype(*x)) && self.folds.narrowed[x] =>
+                if self.is_narrowed(*x, self.k.dtype(*x)) && self.folds.narrowed[x] && self.is_lanes(*x) =>
             {
                 let half = self.operand_lanes(*x, varying);
                 self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half)
@@ -82,6 +82,11 @@ impl FunctionLowering<'_> {
             }
             _ => self.lower_operation(i, varying),
         }
+    }
+
+    /// Whether `v` was computed in lanes rather than once.
+    pub(super) fn is_lanes(&self, v: kernel::Value) -> bool {
+        matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_))
     }
 
     /// Whether `v`, a conversion to `half`, is a native instruction in the current form.
@@ -116,8 +121,7 @@ impl FunctionLowering<'_> {
 
     /// Lowers an operation on values other than its instruction's operands.
     fn lower_folded(&mut self, args: &[kernel::Value], f: impl FnOnce(&mut Self, &[Lanes]) -> Lanes) -> LoweredValue {
-        let lanes = |v: &kernel::Value| matches!(self.vals[v.0 as usize], LoweredValue::Lanes(_));
-        let varying = args.iter().any(lanes);
+        let varying = args.iter().any(|v| self.is_lanes(*v));
         let r = self.with_form(varying, |l| {
             let args: Vec<Lanes> = args.iter().map(|&a| l.operand_lanes(a, varying)).collect();
             f(l, &args)
