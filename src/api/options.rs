@@ -54,7 +54,7 @@ impl Options {
     }
 
     /// What f32 products and convolutions multiply: f32, the default, or operands that are rounded to bf16, with f32 sums.
-    /// Everything else in the model stays f32.
+    /// Convolutions for which f32 is faster, and everything else in the model, stay f32.
     pub fn precision(mut self, precision: Precision) -> Options {
         self.precision = precision;
         self

@@ -63,7 +63,7 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
     let mut folds = Folds {
         numbers: s.only_taken_off(),
         only_stored: s.conversions.iter().copied().filter(|v| s.is_only_stored(v)).collect(),
-        narrowed: s.narrowings.iter().map(|v| (*v, s.needs_halves(v))).collect(),
+        narrowed: s.narrowings.iter().map(|v| (*v, s.is_used_as_half(v))).collect(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
         ..Folds::default()
     };
@@ -171,8 +171,8 @@ impl Uses<'_> {
         self.counts.get(v) == self.stores.get(v)
     }
 
-    /// See [`Folds::narrowed`].
-    fn needs_halves(&self, v: &Value) -> bool {
+    /// Whether all uses of a conversion to a half accept lanes that are not extended: see [`Folds::narrowed`].
+    fn is_used_as_half(&self, v: &Value) -> bool {
         let times = |uses: &HashMap<Value, usize>| uses.get(v).copied().unwrap_or(0);
         times(&self.counts) == times(&self.stores) + times(&self.widenings)
     }

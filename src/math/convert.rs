@@ -2,7 +2,7 @@
 
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
-use crate::tensor::wide_function;
+use crate::tensor::{wide_function, widen_f16};
 use crate::types::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -39,7 +39,7 @@ pub(super) fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
     for (x, b) in dst.iter_mut().zip(bytes.chunks_exact(2)) {
         let bits = u16::from_le_bytes([b[0], b[1]]);
         *x = match dtype {
-            DType::F16 => f16::from_bits(bits).to_f32(),
+            DType::F16 => widen_f16(f16::from_bits(bits)),
             _ => bf16::from_bits(bits).to_f32(),
         };
     }

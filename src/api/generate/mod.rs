@@ -9,7 +9,7 @@ mod tests;
 use super::error::Error;
 use super::session::Session;
 use crate::diag::{Code, Diagnostic};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, widen_f16};
 use crate::types::DType;
 use half::{bf16, f16};
 use sampler::{Sampler, Sampling};
@@ -353,7 +353,7 @@ fn last_row(t: &Tensor) -> Option<Vec<f32>> {
         DType::F32 => t.as_slice::<f32>()[first..].to_vec(),
         DType::F64 => t.as_slice::<f64>()[first..].iter().map(|&x| x as f32).collect(),
         DType::BF16 => t.as_slice::<bf16>()[first..].iter().map(|x| x.to_f32()).collect(),
-        DType::F16 => t.as_slice::<f16>()[first..].iter().map(|x| x.to_f32()).collect(),
+        DType::F16 => t.as_slice::<f16>()[first..].iter().map(|x| widen_f16(*x)).collect(),
         _ => return None,
     })
 }

@@ -212,8 +212,7 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     let x = *ids.leaf("self")?;
     let spatial = spatial_dims(types.op.name);
     let f = tir.value(x).dtype;
-    let is_float = matches!(f, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
-    if !is_float || ids.bool("ceil_mode")? {
+    if !f.is_float() || f.is_float8() || ids.bool("ceil_mode")? {
         return Ok(None);
     }
     let has_divisor = types.op.schema.index_of("divisor_override").is_some();
@@ -278,9 +277,9 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     };
     let x = *ids.leaf("self")?;
     // A mean of half types is summed in f32 and rounded once, as torch's pool is.
-    match tir.value(x).dtype {
-        DType::F32 | DType::F64 | DType::F16 | DType::BF16 => {}
-        _ => return Ok(None),
+    let d = tir.value(x).dtype;
+    if !d.is_float() || d.is_float8() {
+        return Ok(None);
     }
     let input = tir.traced(x);
     let b: &mut dyn Build = tir;

@@ -40,7 +40,12 @@ fn run(isa: Isa, conv: &Conv, (side, fresh): (usize, bool), pool: &Pool, x: &[f3
     };
     let method = Winograd::new(isa, conv, WinogradWay { side, fresh }).expect("a plan");
     let plan = F32ConvPlan::new(Box::new(method), conv, constants);
-    let mut y = vec![77f32; conv.extents().expect("legal")[3]];
+    run_plan(&plan, conv, pool, x, 77f32)
+}
+
+/// The result of a plan with constant parameters, whose elements were `old` before.
+fn run_plan<T: Copy>(plan: &F32ConvPlan, conv: &Conv, pool: &Pool, x: &[T], old: T) -> Vec<T> {
+    let mut y = vec![old; conv.extents().expect("legal")[3]];
     let args = ConvArgs {
         x: x.as_ptr().cast(),
         weight: std::ptr::null(),
@@ -134,7 +139,7 @@ fn transforms_read_and_write_bf16() {
         activation: Activation::Relu,
         ..Conv::new2d(21, 37, [11, 6], [3, 3])
     };
-    let (mut seed, [nx, nw, nb, ny]) = (11, conv.extents().expect("legal"));
+    let (mut seed, [nx, nw, nb, _]) = (11, conv.extents().expect("legal"));
     let (x, w, b) = (
         bits(&uniform(nx, &mut seed)),
         uniform(nw, &mut seed),
@@ -152,16 +157,7 @@ fn transforms_read_and_write_bf16() {
         };
         let plan = F32ConvPlan::new(Box::new(method), &conv, constants);
         for threads in [1, 3] {
-            let mut y = vec![0u16; ny];
-            let args = ConvArgs {
-                x: x.as_ptr().cast(),
-                weight: std::ptr::null(),
-                bias: std::ptr::null(),
-                y: y.as_mut_ptr().cast(),
-                tail: None,
-            };
-            // SAFETY: the operands hold the descriptor's extents.
-            unsafe { plan.run(&Pool::new(threads), &args) };
+            let y = run_plan(&plan, &conv, &Pool::new(threads), &x, 0u16);
             for (y, z) in widen(&y).into_iter().zip(&want) {
                 assert!(
                     (y as f64 - z).abs() <= z.abs() / 256.0 + 1e-4,
