@@ -295,16 +295,14 @@ fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
 }
 
 /// A reduction of each of `rows` rows of `n` elements.
-pub(super) fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
+fn reduce_rows(op: ReduceOp, d: DType, rows: usize, n: usize) -> Kernel {
     let mut k = KernelBuilder::new(format!("reduce_{n}"));
     let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
     k.parallel(&[rows], |k, v| {
-        let init = k.initial_value(op, d.compute_dtype());
+        let init = k.initial_value(op, d);
         let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
-            let x = k.load(x, Affine::row_major(&[v[0], j], &[rows, n]));
-            vec![k.cast(d.compute_dtype(), x)]
+            vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
         })[0];
-        let r = k.cast(d, r);
         k.store(out, Affine::from(v[0]), r);
     });
     k.finish().unwrap_or_else(|e| panic!("{e}"))
