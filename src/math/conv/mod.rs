@@ -109,7 +109,7 @@ fn plan_bf16(
         return Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?));
     }
     match pairs::depthwise::applicable_weight(conv, &constants) {
-        Some(w) => pairs::depthwise::plan(pairs.isa, conv, constants, w),
+        Some(w) => pairs::depthwise::plan(&pairs, conv, constants, w),
         None => adapt(),
     }
 }
@@ -130,7 +130,7 @@ fn plan_bytes(
         return pairs::plan(pairs, conv, constants, || Err(PlanError::Dtype(conv.dtype)));
     }
     match pairs::depthwise::applicable_weight(conv, &constants) {
-        Some(w) => pairs::depthwise::plan(pairs.isa, conv, constants, w),
+        Some(w) => pairs::depthwise::plan(&pairs, conv, constants, w),
         None => Ok(Box::new(adapt::Adapted::new(
             pairs.isa, true, conv, constants, extents,
         )?)),

@@ -6,7 +6,7 @@
 //! registers: 0 to 3 are sums (rows of the first tile of A, then of the second, by two groups of 16 columns), 4 and 5 are
 //! the tiles of A, 6 and 7 those of B.
 
-use super::{COLS, Factors, PREFETCHED, PairJob, STEP_GROUPS};
+use super::{COLS, Factors, PREFETCHED, PairJob, STEP_GROUPS, SumRows};
 use crate::math::contract::ByteInput;
 use std::arch::asm;
 use std::sync::OnceLock;
@@ -170,12 +170,12 @@ segment_function!(add_pairs, "tdpbf16ps");
 segment_function!(add_unsigned_bytes, "tdpbusd");
 segment_function!(add_signed_bytes, "tdpbssd");
 
-/// Computes a block into `sums`.
+/// Computes a block into `sums`, which have [`COLS`] columns.
 ///
 /// # Safety
 /// As for [`PairBlocks::compute`](super::PairBlocks::compute); the tiles are configured for the block's rows.
 #[inline]
-pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: *mut f32) {
+pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: SumRows) {
     let tall = job.rows[1] > 0;
     let used = match (tall, job.cols > COLS / 2) {
         (true, true) => UsedTiles::All,
@@ -205,12 +205,11 @@ pub(super) unsafe fn run_block(factors: Factors, job: &PairJob, sums: *mut f32) 
             b = b.wrapping_add(job.groups * 2 * COLS);
             next = next.wrapping_add(job.groups / STEP_GROUPS * PREFETCHED);
         }
-        let second = sums.add(job.rows[0] * COLS);
         asm!("tilestored [{c} + {s}], tmm0", "tilestored [{c} + {s} + 64], tmm1",
-            c = in(reg) sums, s = in(reg) 4 * COLS, options(nostack, preserves_flags));
+            c = in(reg) sums.first, s = in(reg) 4 * sums.row, options(nostack, preserves_flags));
         if tall {
             asm!("tilestored [{c} + {s}], tmm2", "tilestored [{c} + {s} + 64], tmm3",
-                c = in(reg) second, s = in(reg) 4 * COLS, options(nostack, preserves_flags));
+                c = in(reg) sums.at(job.rows[0], 0), s = in(reg) 4 * sums.row, options(nostack, preserves_flags));
         }
     }
 }

@@ -80,8 +80,29 @@ pub(super) struct PairJob<'a> {
     pub next: *const u16,
 }
 
+/// Where the sums of a block are written.
+#[derive(Clone, Copy)]
+pub(super) struct SumRows {
+    /// The sum in row 0 and column 0.
+    pub first: *mut f32,
+    /// The stride between rows, in elements.
+    pub row: usize,
+}
+
+impl SumRows {
+    /// The address of a sum.
+    #[inline(always)]
+    fn at(self, row: usize, col: usize) -> *mut f32 {
+        self.first.wrapping_add(row * self.row + col)
+    }
+}
+
 /// The maximum number of sums of bytes that wait for a tail in working memory: a quarter of a 2 MB L2 cache.
-pub(super) const WAITING_SUMS: usize = 128 << 10;
+const WAITING_SUMS: usize = 128 << 10;
+/// The same for vectors, which leave time to read a B in the L2 cache once for each block: half of a 32 KB L1 cache.
+const NEAR_WAITING_SUMS: usize = 4 << 10;
+/// The greatest B for which that holds, in bytes.
+const NEAR_PANELS: usize = 512 << 10;
 
 /// The number of words that a block prefetches in each step.
 const PREFETCHED: usize = STEP_WORDS / 4;
@@ -104,6 +125,8 @@ pub(super) struct PairKernels {
     pub unit: PairUnit,
     /// The unit of the kernels for bytes.
     byte_unit: PairUnit,
+    /// Whether vectors multiply groups of four bytes and interleave bytes.
+    pub has_quads: bool,
     pub isa: Isa,
     /// The maximum number of rows of a tile.
     pub rows: usize,
@@ -118,6 +141,7 @@ impl PairKernels {
         };
         PairKernels {
             byte_unit: target.byte_unit(),
+            has_quads: target.isa() == Isa::Avx512 && target.has(Feature::Avx512Vnni) && target.has(Feature::Avx512Bw),
             ..PairKernels::new(target.pair_unit(), target.isa())
         }
     }
@@ -134,6 +158,7 @@ impl PairKernels {
             factors: Factors::Bf16,
             unit,
             byte_unit: PairUnit::Widening,
+            has_quads: false,
             isa,
             rows,
         }
@@ -143,6 +168,7 @@ impl PairKernels {
     pub(super) fn for_bytes(&self, input: ByteInput) -> PairKernels {
         PairKernels {
             factors: Factors::Bytes(input),
+            has_quads: self.has_quads,
             ..PairKernels::new(self.byte_unit, self.isa)
         }
     }
@@ -221,6 +247,23 @@ impl PairKernels {
         self.rate() > 1
     }
 
+    /// The maximum number of sums of bytes that wait for a tail, after which all panels, of this many words together, are read again.
+    pub(super) fn waiting_sums(&self, panel_words: usize) -> usize {
+        match self.unit {
+            PairUnit::Tiles => WAITING_SUMS,
+            _ if panel_words > NEAR_PANELS / 2 => WAITING_SUMS,
+            PairUnit::Dots | PairUnit::Widening => NEAR_WAITING_SUMS,
+        }
+    }
+
+    /// Whether a block writes exactly `cols` columns, so that it can write them to a result of sums.
+    pub(super) fn writes_exactly(&self, cols: usize) -> bool {
+        match self.unit {
+            PairUnit::Dots => cols.is_multiple_of(COLS / 2),
+            PairUnit::Tiles | PairUnit::Widening => cols == COLS,
+        }
+    }
+
     /// The state that a thread needs to compute blocks.
     pub(super) fn begin(&self) -> PairBlocks {
         PairBlocks {
@@ -266,8 +309,23 @@ impl PairBlocks {
     /// The job's pointers are valid: A for its rows over all segments, B for the panel. The machine has the unit.
     #[inline]
     pub(super) unsafe fn compute(&mut self, job: &PairJob) -> *const f32 {
-        let sums = self.sums.as_mut_ptr();
+        let sums = SumRows {
+            first: self.sums.as_mut_ptr(),
+            row: COLS,
+        };
         // SAFETY: guaranteed by the caller; the buffer has the rows.
+        unsafe { self.compute_into(job, sums) };
+        sums.first
+    }
+
+    /// Computes a block into `sums`, which have the rows of both tiles, and [`COLS`] columns unless the kernels write exactly those
+    /// of the job ([`PairKernels::writes_exactly`]).
+    ///
+    /// # Safety
+    /// As for [`PairBlocks::compute`].
+    #[inline]
+    pub(super) unsafe fn compute_into(&mut self, job: &PairJob, mut sums: SumRows) {
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match self.kernels.unit {
                 #[cfg(target_arch = "x86_64")]
@@ -279,15 +337,13 @@ impl PairBlocks {
                     amx::run_block(self.kernels.factors, job, sums);
                 }
                 _ => {
-                    let mut done = 0;
                     for (a, rows) in job.a.into_iter().zip(job.rows).filter(|t| t.1 > 0) {
-                        vector::tile_kernel(&self.kernels, rows, job.cols)(job, a, sums.add(done * COLS));
-                        done += rows;
+                        vector::tile_kernel(&self.kernels, rows, job.cols)(job, a, sums);
+                        sums.first = sums.at(rows, 0);
                     }
                 }
             }
         }
-        sums
     }
 }
 

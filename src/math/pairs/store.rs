@@ -1,7 +1,7 @@
 //! From a block's sums to the result: scale, addend, activation, and one rounding. Sums of bytes are the result.
 
 use super::pack::Source;
-use super::{COLS, PairKernels};
+use super::{COLS, PairKernels, SumRows};
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
 
@@ -25,6 +25,14 @@ impl Destination {
         Destination {
             first: sums.wrapping_sub(r * row + col).cast(),
             row,
+        }
+    }
+
+    /// The rows of sums of bytes from `[row, column]` on.
+    pub(in crate::math) fn sum_rows(&self, at: [usize; 2]) -> SumRows {
+        SumRows {
+            first: self.at(at, size_of::<f32>()).cast(),
+            row: self.row,
         }
     }
 

@@ -1,20 +1,20 @@
 //! Tiles of vectors: `vdpbf16ps` and `vpdpbusd`, or multiply-adds of elements that are widened in registers.
 
-use super::{COLS, Factors, PairJob, PairKernels};
+use super::{COLS, Factors, PairJob, PairKernels, SumRows};
 use crate::math::contract::ByteInput;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
 use crate::target::PairUnit;
 
-/// Computes the sums of one tile, whose first row is given, into rows of [`COLS`] elements.
+/// Computes the sums of one tile, whose first row is given.
 ///
 /// # Safety
 /// As for [`PairBlocks::compute`](super::PairBlocks::compute).
-pub(super) type PairTileFn = unsafe fn(&PairJob, *const u8, *mut f32);
+pub(super) type PairTileFn = unsafe fn(&PairJob, *const u8, SumRows);
 
 /// `R` rows by two vectors at a time. Rows of A are f32 and contain pairs side by side.
 #[inline(always)]
-unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums: SumRows) {
     // SAFETY: the caller provides the operands.
     unsafe {
         let mut col = 0;
@@ -38,8 +38,8 @@ unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums
                 }
             }
             for r in 0..R {
-                S::store(sums.add(r * COLS + col), acc[r][0]);
-                S::store(sums.add(r * COLS + col + S::LANES), acc[r][1]);
+                S::store(sums.at(r, col), acc[r][0]);
+                S::store(sums.at(r, col + S::LANES), acc[r][1]);
             }
             col += 2 * S::LANES;
         }
@@ -47,13 +47,13 @@ unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums
 }
 
 per_isa! {
-    fn widening_tile = widening_body<R: usize>(j: &PairJob, a: *const u8, sums: *mut f32)
+    fn widening_tile = widening_body<R: usize>(j: &PairJob, a: *const u8, sums: SumRows)
 }
 
 /// `R` rows by the first `V` vectors of a panel.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, sums: SumRows) {
     use std::arch::x86_64::*;
     // SAFETY: the caller provides the operands. All 512-bit vectors have the same representation.
     unsafe {
@@ -80,7 +80,7 @@ unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, su
         }
         for r in 0..R {
             for v in 0..V {
-                _mm512_storeu_ps(sums.add(r * COLS + 16 * v), acc[r][v]);
+                _mm512_storeu_ps(sums.at(r, 16 * v), acc[r][v]);
             }
         }
     }
@@ -90,7 +90,7 @@ unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, su
 /// bit, and 128 times the sum of the column is subtracted from its results.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
-unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: SumRows) {
     use std::arch::x86_64::*;
     // SAFETY: the caller provides the operands.
     unsafe {
@@ -124,7 +124,7 @@ unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &
         for r in 0..R {
             for v in 0..V {
                 let sum = _mm512_sub_epi32(acc[r][v], excess[v]);
-                _mm512_storeu_si512(sums.add(r * COLS + 16 * v).cast(), sum);
+                _mm512_storeu_si512(sums.at(r, 16 * v).cast(), sum);
             }
         }
     }
@@ -134,7 +134,7 @@ unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &
 ///
 /// # Safety
 /// As for [`PairTileFn`].
-unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: *mut f32) {
+unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *const u8, sums: SumRows) {
     for r in 0..R {
         let mut acc = [0i32; COLS];
         let mut b = j.b.cast::<[[i8; 4]; COLS]>();
@@ -152,7 +152,7 @@ unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *co
             }
         }
         // SAFETY: the caller provides the sums, whose bits are integers.
-        unsafe { sums.add(r * COLS).cast::<[i32; COLS]>().write(acc) };
+        unsafe { sums.at(r, 0).cast::<[i32; COLS]>().write_unaligned(acc) };
     }
 }
 

@@ -154,6 +154,9 @@ impl PairConv {
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
+            if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
+                return blocks.compute_into(&job, to.sum_rows([tiles[0].first, panels.start(p)]));
+            }
             let mut sums = blocks.compute(&job);
             for tile in tiles {
                 self.store_job((o, to), sums, &tile, p).run(&self.kernels);

@@ -1,6 +1,11 @@
-//! Depthwise convolution of bf16 and of bytes, channels last. That of bf16 reads its input in place ([`rows`]). For bytes, the
-//! f32 kernel runs on bands of rows that are widened into the L2 cache. Its sums are integers, which f32 has exactly.
+//! Depthwise convolution of bf16 and of bytes, channels last. That of bf16 reads its input in place ([`rows`]), and so does that of
+//! bytes where the processor multiplies groups of four (`dots`). Elsewhere, the f32 kernel runs on bands of rows of bytes that are widened
+//! into the L2 cache. Its sums are integers, which f32 has exactly.
 
+#[cfg(target_arch = "x86_64")]
+mod dots;
+#[cfg(target_arch = "x86_64")]
+mod quads;
 mod rows;
 mod taps;
 
@@ -11,6 +16,7 @@ use crate::math::conv::channels::{Band, DepthwiseChannels};
 use crate::math::conv::prepare_weight;
 use crate::math::conv::strip::{ChunkCut, Load, cut_chunks};
 use crate::math::convert::{to_integers, widen_signed, widen_unsigned};
+use crate::math::pairs::PairKernels;
 use crate::math::scratch::{self, Scratch, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -49,12 +55,15 @@ pub(in crate::math::conv) fn applicable_weight<'a>(conv: &Conv, constants: &Conv
 
 /// Plans `conv` with the weight that [`applicable_weight`] returned.
 pub(in crate::math::conv) fn plan(
-    isa: Isa,
+    kernels: &PairKernels,
     conv: &Conv,
     constants: ConvConstants,
     weight: Constant,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
+    let isa = kernels.isa;
     Ok(match conv.bytes {
+        #[cfg(target_arch = "x86_64")]
+        Some(input) if dots::is_applicable(kernels, conv) => Box::new(dots::DotDepthwise::new(conv, input, weight)?),
         Some(input) => Box::new(ByteDepthwise::new(isa, conv, input, weight)?),
         None => Box::new(rows::RowDepthwise::new(isa, conv, constants, weight)?),
     })

@@ -22,7 +22,7 @@ use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan,
 use crate::math::contract::{MatMulPlan, PlanError};
 use crate::math::matmul::pairs::PairMatMulPlan;
 use crate::math::pairs::pack::Source;
-use crate::math::pairs::{COLS, PairKernels, WAITING_SUMS};
+use crate::math::pairs::{COLS, PairKernels};
 use crate::math::scratch;
 use crate::math::tile::Tiles;
 use crate::math::transpose::permute;
@@ -157,7 +157,8 @@ impl PairConv {
         }
         if self.kernels.are_bytes() {
             let sums = cut.panels * COLS * w.out[2].max(1);
-            cut.rows = cut.rows.min((WAITING_SUMS / sums).max(1));
+            let most = self.kernels.waiting_sums(w.panel_words() * cut.panels);
+            cut.rows = cut.rows.min((most / sums).max(1));
         }
         cut
     }

@@ -5,7 +5,7 @@ use crate::math::contract::{MatMulArgs, TileTail};
 use crate::math::matmul::{Offsets, Rect, run_tail, run_tail_on};
 use crate::math::pairs::pack::{Source, pack_panel_of, pack_row, packed_row};
 use crate::math::pairs::store::{Destination, StoreJob};
-use crate::math::pairs::{COLS, PairBlocks, PairJob, WAITING_SUMS, prefetched_part};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
 use crate::math::scratch::{self, Scratch};
 
 /// The number of columns after which the tail runs.
@@ -108,7 +108,8 @@ impl PairMatMulPlan {
         let panels = (p1 - p0).clamp(1, TAIL_COLS / COLS);
         let panels = if p1 - p0 <= 2 * panels { p1 - p0 } else { panels };
         let block = self.blocks.start(1).max(1);
-        let blocks = (WAITING_SUMS / (panels * COLS * block)).max(1);
+        let most = self.kernels.waiting_sums(self.panel_len() * (p1 - p0));
+        let blocks = (most / (panels * COLS * block)).max(1);
         let mut sums = scratch::take_buffer(blocks.min(t1 - t0) * block * panels * COLS);
         for t in (t0..t1).step_by(blocks) {
             let tiles = [t, (t + blocks).min(t1)];
@@ -221,6 +222,9 @@ impl PairMatMulPlan {
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
+            if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
+                return blocks.compute_into(&job, to.sum_rows([r0, p * COLS]));
+            }
             let sums = blocks.compute(&job);
             self.store_job((x, to), sums, [r0, n], [p * COLS, job.cols])
                 .run(&self.kernels);
