@@ -32,6 +32,8 @@ pub(super) struct Folds {
     /// Integers of 8 or 16 bits that are converted from f32 and only stored, which takes their low bits: the others need not
     /// be right.
     pub only_stored: HashSet<Value>,
+    /// Conversions from f32 to integers whose operand is rounded to nearest, with what is rounded.
+    pub rounded: HashMap<Value, Value>,
     /// Conversions from f32 to f16, and those of [`Kernel::flushing`] without those of values that bf16 represents. States
     /// whether their lanes need not be extended: they are only stored, or f16 that is also converted back to f32.
     pub narrowed: HashMap<Value, bool>,
@@ -58,6 +60,8 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         narrowings: vec![],
         stores: HashMap::new(),
         widenings: HashMap::new(),
+        roundings: HashMap::new(),
+        rounded: HashMap::new(),
     };
     s.visit_body(&k.body);
     let mut folds = Folds {
@@ -65,6 +69,7 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
         only_stored: s.conversions.iter().copied().filter(|v| s.is_only_stored(v)).collect(),
         narrowed: s.narrowings.iter().map(|v| (*v, s.is_used_as_half(v))).collect(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
+        rounded: std::mem::take(&mut s.rounded),
         ..Folds::default()
     };
     for &(sum, a, b) in &s.sums {
@@ -108,6 +113,10 @@ struct Uses<'a> {
     stores: HashMap<Value, usize>,
     /// How often each value of f16 is converted to f32.
     widenings: HashMap<Value, usize>,
+    /// Each number that is rounded to nearest, with its operand.
+    roundings: HashMap<Value, Value>,
+    /// See [`Folds::rounded`].
+    rounded: HashMap<Value, Value>,
 }
 
 impl Uses<'_> {
@@ -228,7 +237,17 @@ impl Uses<'_> {
         {
             self.exact_in_bf16.insert(v);
         }
+        if let Inst::Op(ScalarOp::Cast(to, x)) = *i
+            && to.is_int()
+            && to.size() <= 4
+            && let Some(&y) = self.roundings.get(&x)
+        {
+            self.rounded.insert(v, y);
+        }
         match *i {
+            Inst::Op(ScalarOp::Unary(Unary::Round, x)) if self.k.dtype(x) == DType::F32 => {
+                self.roundings.insert(v, x);
+            }
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {
                 self.conversions.push(v);

@@ -71,6 +71,15 @@ impl FunctionLowering<'_> {
                 let half = self.operand_lanes(*x, varying);
                 self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half)
             }
+            Inst::Op(ScalarOp::Cast(to, _)) if self.e.has_natives() && self.folds.rounded.contains_key(&v) => {
+                let x = self.operand_lanes(self.folds.rounded[&v], varying);
+                let x = self.e.native1(NativeInst::RoundF32, RegisterClass::I32, &x);
+                // See below.
+                match self.folds.only_stored.contains(&v) && self.e.stores_low_bits() {
+                    true => x,
+                    false => self.e.wrap_to_width(*to, &x),
+                }
+            }
             // A store of wide lanes takes the low bits.
             Inst::Op(ScalarOp::Cast(_, x)) if self.folds.only_stored.contains(&v) && self.e.stores_low_bits() => {
                 let x = self.operand_lanes(*x, varying);

@@ -27,6 +27,8 @@ pub(super) enum NativeInst {
     I64ToF64,
     /// F64 to I64, truncated. What does not fit gives the smallest I64.
     TruncateF64,
+    /// F32 to I32, rounded to nearest. What does not fit gives the smallest I32.
+    RoundF32,
     /// F64 to I64, rounded to nearest. What does not fit gives the smallest I64.
     RoundF64,
     /// I64 to F32, rounded once, in the lower half of the result.
@@ -83,7 +85,7 @@ impl Emitter<'_> {
     fn placeholder(&mut self, op: NativeInst, x: Value, y: Value) -> Value {
         use NativeInst::*;
         let ty = match op {
-            ScaleF32 | ScaleF64 | Shl32 | F32ToBf16 | ExtendHalf | PackHalf | F16ToF32 | F32ToF16 => I16X8,
+            ScaleF32 | ScaleF64 | Shl32 | F32ToBf16 | ExtendHalf | PackHalf | F16ToF32 | F32ToF16 | RoundF32 => I16X8,
             _ => I8X16,
         };
         let (x, y) = (self.bitcast(ty, x), self.bitcast(ty, y));
@@ -96,6 +98,7 @@ impl Emitter<'_> {
             Shl64 => b.usub_sat(x, y),
             Sar64 => b.isub(x, y),
             I64ToF64 => b.sadd_sat(x, y),
+            RoundF32 => b.iadd_pairwise(x, y),
             TruncateF64 => b.uadd_sat(x, y),
             RoundF64 => b.iadd(x, y),
             I64ToF32 | F32ToBf16 => b.avg_round(x, y),

@@ -1,8 +1,8 @@
-//! Conversions from f32 to bf16 that may flush denormal numbers, compared with the interpreter on others.
+//! Conversions from f32 to bf16 that may flush denormal numbers, compared with the interpreter on others, and to integers.
 
 use super::*;
 use crate::kernel::KernelBuilder;
-use crate::scalar::Binary;
+use crate::scalar::{Binary, Unary};
 use crate::types::DType::*;
 
 /// Ties and other numbers around them, numbers that round to infinity, and numbers that are not rounded.
@@ -57,6 +57,38 @@ fn flushed_conversions_agree_with_the_interpreter() {
         });
         let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(k.flushing.len(), 4, "{k}");
+        check(&k, &[numbers(n)], 0);
+    }
+}
+
+/// Rounding and conversion to an integer are one instruction where the processor has it: stored, used, and of every width.
+#[test]
+fn rounded_integers_agree_with_the_interpreter() {
+    for n in [16, 48, 200, 333] {
+        let mut k = KernelBuilder::new("quantize");
+        let x = k.input("x", F32, &[n]);
+        let dtypes = [U8, I8, I16, I32, I32];
+        let outs: Vec<Buf> = (0..5).map(|i| k.output(&format!("out{i}"), dtypes[i], &[n])).collect();
+        k.parallel_vector(n, |k, i| {
+            let x = k.load(x, i);
+            let [low, high] = [-9.0, 100.0].map(|c| k.constant(Scalar::F32(c)));
+            let rounded = k.unary(Unary::Round, x);
+            let lower = k.binary(Binary::Max, rounded, low);
+            let clamped = k.binary(Binary::Min, lower, high);
+            let bytes = k.cast(I8, rounded);
+            let used = k.cast(I32, bytes);
+            let values = [
+                k.cast(U8, clamped),
+                k.cast(I8, clamped),
+                k.cast(I16, rounded),
+                k.cast(I32, rounded),
+                used,
+            ];
+            for (out, v) in outs.iter().zip(values) {
+                k.store(*out, i, v);
+            }
+        });
+        let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
         check(&k, &[numbers(n)], 0);
     }
 }

@@ -125,6 +125,7 @@ fn match_native(i: &Instruction) -> Option<Crossing> {
         VEX_Vpsubusb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64),
         VEX_Vpsubb_xmm_xmm_xmmm128 => (Binary, EVEX_Vpsravq_zmm_k1z_zmm_zmmm512b64),
         VEX_Vpaddsb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtqq2pd_zmm_k1z_zmmm512b64_er),
+        VEX_Vphaddw_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er),
         VEX_Vpaddusb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvttpd2qq_zmm_k1z_zmmm512b64_sae),
         VEX_Vpaddb_xmm_xmm_xmmm128 => (Whole, EVEX_Vcvtpd2qq_zmm_k1z_zmmm512b64_er),
         VEX_Vpavgb_xmm_xmm_xmmm128 => (ToHalf, EVEX_Vcvtqq2ps_ymm_k1z_zmmm512b64_er),

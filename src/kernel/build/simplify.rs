@@ -77,7 +77,8 @@ impl KernelBuilder {
     }
 
     /// A conversion of `x` to an integer, if `x` is rounded and clamped: without an addition of 0 between, because the sign of a
-    /// zero has no effect, and without a ReLU before, if the result is clamped to a lower bound of 0 or more.
+    /// zero has no effect, and without a ReLU before whose bounds are beyond those of the integer. Rounding comes last if the bounds
+    /// are integers, because processors round and convert at once.
     fn rounded_integer(&mut self, to: DType, x: Value) -> Option<Value> {
         let (rounded, clamps) = self.split_clamps(x);
         let (rounded, mut changed) = match self.ops.get(&rounded) {
@@ -87,18 +88,33 @@ impl KernelBuilder {
         let Some(&ScalarOp::Unary(Unary::Round, mut y)) = self.ops.get(&rounded) else {
             return None;
         };
-        let is_low = |c: &Clamp| c.op == Binary::Max && self.f32_constant(c.bound).is_some_and(|c| c >= 0.0);
-        if clamps.iter().any(is_low)
-            && let Some(without) = self.without_relu(y)
-        {
+        let range = self.range(&clamps);
+        if let Some(without) = range.and_then(|r| self.without_clamps(y, r)) {
             (y, changed) = (without, true);
         }
-        if !changed {
+        let whole = |c: &Clamp| self.f32_constant(c.bound).is_some_and(|c| c.fract() == 0.0);
+        let rounds_last = !clamps.is_empty() && clamps.iter().all(whole);
+        if !changed && !rounds_last {
             return None;
         }
-        let rounded = self.unary(Unary::Round, y);
-        let new = self.clamp_again(rounded, &clamps);
+        let new = match rounds_last {
+            true => {
+                let clamped = self.clamp_again(y, &clamps);
+                self.unary(Unary::Round, clamped)
+            }
+            false => {
+                let rounded = self.unary(Unary::Round, y);
+                self.clamp_again(rounded, &clamps)
+            }
+        };
         Some(self.define_op(ScalarOp::Cast(to, new)))
+    }
+
+    /// The least and the greatest number that clamps let through, if they are a maximum with one bound and then a minimum with another.
+    fn range(&self, clamps: &[Clamp]) -> Option<[f32; 2]> {
+        let [upper, lower] = clamps else { return None };
+        let [lowest, highest] = [self.f32_constant(lower.bound)?, self.f32_constant(upper.bound)?];
+        (upper.op == Binary::Min && lower.op == Binary::Max && lowest <= highest).then_some([lowest, highest])
     }
 
     /// What `x` is clamped from, and the bounds, the last first.
@@ -117,26 +133,34 @@ impl KernelBuilder {
         (x, clamps)
     }
 
-    /// `w` or `w * s`, if `y` is `max(w, 0)` or a product of it with a positive number `s`.
-    fn without_relu(&mut self, y: Value) -> Option<Value> {
-        let relu = |v: Value| match self.ops.get(&v) {
-            Some(&ScalarOp::Binary(Binary::Max, w, zero)) if self.f32_constant(zero) == Some(0.0) => Some(w),
-            Some(&ScalarOp::Binary(Binary::Max, zero, w)) if self.f32_constant(zero) == Some(0.0) => Some(w),
-            _ => None,
+    /// `w` or `w * s`, if `y` is `w` with clamps, or their product with a positive number `s`. Clamps remain unless rounded numbers beyond
+    /// their bounds are outside of `range` or at its ends.
+    fn without_clamps(&mut self, y: Value, range: [f32; 2]) -> Option<Value> {
+        let (clamped, scale) = match self.ops.get(&y) {
+            Some(&ScalarOp::Binary(Binary::Mul, a, b)) => match [self.f32_constant(a), self.f32_constant(b)] {
+                [_, Some(s)] if s > 0.0 && s.is_finite() => (a, Some((b, s))),
+                [Some(s), _] if s > 0.0 && s.is_finite() => (b, Some((a, s))),
+                _ => return None,
+            },
+            _ => (y, None),
         };
-        if let Some(w) = relu(y) {
-            return Some(w);
-        }
-        let &ScalarOp::Binary(Binary::Mul, a, b) = self.ops.get(&y)? else {
+        let (mut w, mut clamps) = self.split_clamps(clamped);
+        let before = clamps.len();
+        clamps.retain(|c| {
+            let bound = self.f32_constant(c.bound).expect("a bound is a constant") * scale.map_or(1.0, |(_, s)| s);
+            match c.op {
+                Binary::Max => bound.round_ties_even() > range[0],
+                _ => bound.round_ties_even() < range[1],
+            }
+        });
+        if clamps.len() == before {
             return None;
-        };
-        let is_positive = |v: Value| self.f32_constant(v).is_some_and(|s| s > 0.0 && s.is_finite());
-        let (w, s) = match (relu(a), relu(b)) {
-            (Some(w), _) if is_positive(b) => (w, b),
-            (_, Some(w)) if is_positive(a) => (w, a),
-            _ => return None,
-        };
-        Some(self.binary(Binary::Mul, w, s))
+        }
+        w = self.clamp_again(w, &clamps);
+        Some(match scale {
+            Some((s, _)) => self.binary(Binary::Mul, w, s),
+            None => w,
+        })
     }
 }
 
@@ -144,15 +168,16 @@ impl KernelBuilder {
 mod tests {
     use super::*;
 
-    /// The operations of a kernel that quantizes `relu(x)` with a zero point to u8, and then of one that does not clamp.
-    fn operations(zero: f32, lowest: f32) -> Vec<&'static str> {
+    /// The operations of a kernel that quantizes `clamp(x, 0, most)` with a scale of 2 and a zero point to u8.
+    fn operations(most: f32, zero: f32, lowest: f32) -> Vec<&'static str> {
         let mut k = KernelBuilder::new("quantize");
         let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::U8, &[8]));
         k.parallel_vector(8, |k, i| {
             let x = k.load(x, i);
             let mut number = |c: f32| k.constant(Scalar::F32(c));
-            let [nothing, scale, zero, lowest, highest] = [0.0, 0.5, zero, lowest, 255.0].map(&mut number);
+            let [nothing, most, scale, zero, lowest, highest] = [0.0, most, 0.5, zero, lowest, 255.0].map(&mut number);
             let x = k.binary(Binary::Max, x, nothing);
+            let x = k.binary(Binary::Min, x, most);
             let x = k.binary(Binary::Mul, x, scale);
             let x = k.unary(Unary::Round, x);
             let x = k.binary(Binary::Add, x, zero);
@@ -188,12 +213,21 @@ mod tests {
 
     #[test]
     fn quantization_with_zero_point_0_takes_fewer_steps() {
-        assert_eq!(operations(0.0, 0.0), ["mul", "round", "max", "min", "cast"]);
-        // Negative numbers are in the range, so the ReLU matters.
-        assert_eq!(operations(0.0, -8.0), ["max", "mul", "round", "max", "min", "cast"]);
+        assert_eq!(operations(600.0, 0.0, 0.0), ["mul", "max", "min", "round", "cast"]);
+        // 255 in steps of 2, which rounding gives 509.5, too.
+        assert_eq!(operations(509.5, 0.0, 0.0), ["mul", "max", "min", "round", "cast"]);
         assert_eq!(
-            operations(3.0, 0.0),
-            ["max", "mul", "round", "add", "max", "min", "cast"]
+            operations(500.0, 0.0, 0.0),
+            ["min", "mul", "max", "min", "round", "cast"]
+        );
+        // Negative numbers are in the range, so the ReLU matters.
+        assert_eq!(
+            operations(600.0, 0.0, -8.0),
+            ["max", "mul", "max", "min", "round", "cast"]
+        );
+        assert_eq!(
+            operations(600.0, 3.0, 0.0),
+            ["max", "min", "mul", "round", "add", "max", "min", "cast"]
         );
     }
 
