@@ -29,7 +29,7 @@ struct ChunkRows {
     first: *const u8,
     /// The stride between rows, in bytes.
     row: usize,
-    _packed: Scratch,
+    _packed: Option<Scratch>,
 }
 
 impl PairMatMulPlan {
@@ -56,7 +56,7 @@ impl PairMatMulPlan {
             return ChunkRows {
                 first: x.a.skip(r0 * d.a[0]).address(),
                 row: size * d.a[0],
-                _packed: scratch::take_buffer(0),
+                _packed: None,
             };
         }
         let run = self.run();
@@ -73,7 +73,7 @@ impl PairMatMulPlan {
         ChunkRows {
             first,
             row,
-            _packed: packed,
+            _packed: Some(packed),
         }
     }
 
@@ -90,7 +90,7 @@ impl PairMatMulPlan {
             }
             let to = Destination::result(x.args.c.wrapping_add(x.offsets.c * d.dtype.size()), d.c_row);
             let rows = self.chunk_rows(x, [t0, t1].map(|t| self.blocks.start(t)));
-            self.run_part(x, &rows, &to, [t0, t1], [p0, p1]);
+            self.run_part(&mut self.kernels.begin(), (x, &to), &rows, [t0, t1], [p0, p1]);
         }
     }
 
@@ -108,9 +108,12 @@ impl PairMatMulPlan {
         let panels = (p1 - p0).clamp(1, TAIL_COLS / COLS);
         let panels = if p1 - p0 <= 2 * panels { p1 - p0 } else { panels };
         let block = self.blocks.start(1).max(1);
-        let most = self.kernels.waiting_sums(self.panel_len() * (p1 - p0));
+        // Panels that are not packed are packed again for each part.
+        let words = x.panels.map_or(usize::MAX, |_| self.panel_len() * (p1 - p0));
+        let most = self.kernels.waiting_sums(words);
         let blocks = (most / (panels * COLS * block)).max(1);
         let mut sums = scratch::take_buffer(blocks.min(t1 - t0) * block * panels * COLS);
+        let mut kernels = self.kernels.begin();
         for t in (t0..t1).step_by(blocks) {
             let tiles = [t, (t + blocks).min(t1)];
             let [row, end] = tiles.map(|t| self.blocks.start(t));
@@ -121,7 +124,7 @@ impl PairMatMulPlan {
                     let part = [p, (p + panels).min(p1)];
                     let cols = (part[1] * COLS).min(self.desc.n) - p * COLS;
                     let to = Destination::waiting_sums(sums.as_mut_ptr(), [row, p * COLS], cols);
-                    self.run_part(x, &rows, &to, tiles, part);
+                    self.run_part(&mut kernels, (x, &to), &rows, tiles, part);
                     let rect = Rect {
                         batch: x.batch,
                         row,
@@ -142,29 +145,28 @@ impl PairMatMulPlan {
     /// As for [`PairMatMulPlan::run_chunk`]; the rows are those of the blocks.
     unsafe fn run_part(
         &self,
-        x: &MatrixOperands,
+        blocks: &mut PairBlocks,
+        (x, to): (&MatrixOperands, &Destination),
         rows: &ChunkRows,
-        to: &Destination,
         [t0, t1]: [usize; 2],
         [p0, p1]: [usize; 2],
     ) {
         let (d, len) = (&self.desc, self.panel_len());
         let [r0, r1] = [t0, t1].map(|t| self.blocks.start(t));
-        let mut packed = scratch::take_buffer(if x.panels.is_some() { 0 } else { len / 2 });
-        let mut blocks = self.kernels.begin();
+        let mut packed = x.panels.is_none().then(|| scratch::take_buffer(len / 2));
         let whole = p1 - p0 == self.panels() && (r1 - r0) * d.n <= TAIL_ROWS;
         let tail_cols = if whole { usize::MAX } else { TAIL_COLS };
         let mut tailed = p0;
         for p in p0..p1 {
             // SAFETY: the panel lies in B, or in the buffer; the chunk owns these columns of its rows.
             unsafe {
-                let panel = self.panel_address(x, p, packed.as_mut_ptr().cast());
+                let panel = self.panel_address(x, p, packed.as_mut());
                 for t in t0..t1 {
                     let block = [self.blocks.start(t), self.blocks.start(t + 1)];
                     let a = rows.first.wrapping_add((block[0] - r0) * rows.row);
                     let last = p + 1 == p1 || x.panels.is_none();
                     let next = prefetched_part(panel, len, t - t0, last);
-                    self.run_block(&mut blocks, (x, to), (a, rows.row), block, p, [panel, next]);
+                    self.run_block(blocks, (x, to), (a, rows.row), block, p, [panel, next]);
                 }
                 if !self.kernels.are_bytes() && (p + 1 == p1 || (p + 1 - tailed) * COLS >= tail_cols) {
                     self.run_panel_tail(x, [r0, r1], [tailed, p + 1]);
@@ -178,8 +180,9 @@ impl PairMatMulPlan {
     ///
     /// # Safety
     /// B is valid, and the buffer has room for a panel.
-    unsafe fn panel_address(&self, x: &MatrixOperands, p: usize, packed: *mut u16) -> *const u16 {
+    unsafe fn panel_address(&self, x: &MatrixOperands, p: usize, packed: Option<&mut Scratch>) -> *const u16 {
         let d = &self.desc;
+        let packed: *mut u16 = packed.map_or(std::ptr::null_mut(), |b| b.as_mut_ptr().cast());
         // SAFETY: guaranteed by the caller.
         unsafe {
             match (x.panels, &self.integers) {
