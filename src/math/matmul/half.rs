@@ -4,9 +4,9 @@ use super::native::F32MatMulPlan;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::convert::{self, widen_elements};
+use crate::math::pairs::PairKernels;
 use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
-use crate::target::Isa;
 use crate::types::DType;
 
 /// A plan of a 16-bit product.
@@ -19,7 +19,12 @@ pub(super) struct HalfPlan {
 
 impl HalfPlan {
     /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
-    pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
+    pub(super) fn new(
+        kernels: &PairKernels,
+        desc: &MatMul,
+        constants: MatMulConstants,
+        extents: [usize; 4],
+    ) -> HalfPlan {
         let inner = MatMul {
             dtype: DType::F32,
             ..desc.clone()
@@ -32,7 +37,7 @@ impl HalfPlan {
         left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
         HalfPlan {
             desc: desc.clone(),
-            inner: F32MatMulPlan::new(isa, &inner, MatMulConstants { a, b }),
+            inner: F32MatMulPlan::with_quads(kernels.isa, kernels.has_quads, &inner, MatMulConstants { a, b }),
             extents: left,
         }
     }

@@ -1,6 +1,8 @@
 //! A constant B whose elements are integers times scales. It is packed as integers: a product with few rows reads one
 //! byte or half a byte for each weight. Products with more rows unpack panels, to f32 for the f32 tiles or to pairs of bf16.
 
+#[cfg(target_arch = "x86_64")]
+mod digits;
 mod form;
 mod kernels;
 mod pack;
@@ -10,16 +12,19 @@ use crate::math::contract::{Constant, MatMul};
 use crate::math::scratch::{self, Scratch};
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
-use form::StoredForm;
+use form::{StoredForm, StoredWidth};
 pub(super) use kernels::FewRows;
 use kernels::{GroupValues, ProductJob, SumJob, UnpackJob, product_kernel, sum_kernel, unpack_kernel};
 use std::sync::Arc;
 
 /// The maximum number of rows for which the integers are converted in registers, once for every four rows.
 pub(super) const ROWS: usize = 4;
+/// Groups of product indices are multiples of this if four are side by side.
+const QUAD_BLOCK: usize = 32;
 
 /// A packed B. For each panel of `nr` columns and each group of product indices it has `nr` scales, then as many zero points,
-/// if there are any; after those of all panels, for each panel the integers, product index by product index.
+/// if there are any; after those of all panels, for each panel the integers: product index by product index, or, for kernels that
+/// multiply four bytes at a time, four product indices side by side for each column. Then nibbles of a byte are four product indices apart.
 pub(super) struct PackedIntegers {
     bytes: Arc<AlignedBytes>,
     form: StoredForm,
@@ -28,18 +33,30 @@ pub(super) struct PackedIntegers {
     /// The number of product indices that share their scales.
     group: usize,
     panels: usize,
+    /// Whether four product indices are side by side.
+    in_quads: bool,
+}
+
+/// Rows of A as the kernels need them.
+pub(super) struct PreparedRows {
+    /// For each row, the sum of each group of its elements, by which products multiply the zero points. Empty without zero points.
+    sums: Scratch,
+    #[cfg(target_arch = "x86_64")]
+    digits: Option<digits::Digits>,
 }
 
 impl PackedIntegers {
-    /// Packs B of `desc`, whose scales are shared by `group` product indices. `None` if this form does not fit B.
-    pub(super) fn new(desc: &MatMul, group: usize, nr: usize, b: Constant) -> Option<PackedIntegers> {
+    /// Packs B of `desc`, whose scales are shared by `group` product indices, for kernels that multiply four bytes at a time if `quads`.
+    /// `None` if this form does not fit B.
+    pub(super) fn new(desc: &MatMul, group: usize, nr: usize, quads: bool, b: Constant) -> Option<PackedIntegers> {
         let (k, panels) = (desc.k, desc.n.div_ceil(nr));
         if group == 0 || !k.is_multiple_of(group) || desc.batch.iter().any(|d| d.b != 0) {
             return None;
         }
         let columns = panels.checked_mul(nr)?;
-        let key = [7, desc.n, k, desc.b[0], desc.b[1], nr, group];
-        let bytes = b.get_or_pack_quantized(&key, |q| pack::pack(q, desc, group, nr))?;
+        let in_quads = quads && group.is_multiple_of(QUAD_BLOCK);
+        let key = [7, desc.n, k, desc.b[0], desc.b[1], nr, group, in_quads as usize];
+        let bytes = b.get_or_pack_quantized(&key, |q| pack::pack(q, desc, [group, nr], in_quads))?;
         let form = StoredForm::with_size(bytes.bytes().len(), columns, k, group)?;
         Some(PackedIntegers {
             bytes,
@@ -48,6 +65,7 @@ impl PackedIntegers {
             nr,
             group,
             panels,
+            in_quads,
         })
     }
 
@@ -81,6 +99,7 @@ impl PackedIntegers {
         let job = UnpackJob {
             data,
             storage: self.form.storage,
+            in_quads: self.in_quads,
             groups,
             k0,
             k1,
@@ -90,12 +109,33 @@ impl PackedIntegers {
         unsafe { unpack_kernel(isa)(&job) };
     }
 
-    /// For each row of A, the sum of each group of its elements, by which products multiply the zero points. Empty without
-    /// zero points.
+    /// Prepares the rows of A for [`PackedIntegers::multiply`].
     ///
     /// # Safety
-    /// The pointers of `rows` are valid, and the machine supports `isa`.
-    pub(super) unsafe fn sum_groups(&self, isa: Isa, rows: &FewRows) -> Scratch {
+    /// The pointers of `rows` are valid, and the machine supports `isa`, and multiplies four bytes at a time if B was packed for that.
+    pub(super) unsafe fn prepare(&self, isa: Isa, rows: &FewRows) -> PreparedRows {
+        #[cfg(target_arch = "x86_64")]
+        if self.in_quads && self.form.storage != StoredWidth::Words {
+            // SAFETY: guaranteed by the caller.
+            let digits = unsafe { digits::Digits::new(rows, self.k) };
+            if digits.is_some() {
+                let sums = scratch::take_buffer(0);
+                return PreparedRows { sums, digits };
+            }
+        }
+        PreparedRows {
+            // SAFETY: guaranteed by the caller.
+            sums: unsafe { self.sum_groups(isa, rows) },
+            #[cfg(target_arch = "x86_64")]
+            digits: None,
+        }
+    }
+
+    /// The sums of [`PreparedRows`].
+    ///
+    /// # Safety
+    /// As for [`PackedIntegers::prepare`].
+    unsafe fn sum_groups(&self, isa: Isa, rows: &FewRows) -> Scratch {
         let groups = if self.form.has_zeros { self.k / self.group } else { 0 };
         let mut sums = scratch::take_buffer(groups * rows.count);
         if groups > 0 {
@@ -111,20 +151,26 @@ impl PackedIntegers {
         sums
     }
 
-    /// Multiplies all rows of A with panel `j`. `sums` are those of [`PackedIntegers::sum_groups`].
+    /// Multiplies all rows of A with panel `j`. `prepared` is what [`PackedIntegers::prepare`] returned for them.
     ///
     /// # Safety
-    /// The panel exists, the pointers of `rows` are valid for it, and the machine supports `isa`.
-    pub(super) unsafe fn multiply(&self, isa: Isa, j: usize, rows: FewRows, sums: &[f32]) {
+    /// The panel exists, the pointers of `rows` are valid for it, and the machine is as for [`PackedIntegers::prepare`].
+    pub(super) unsafe fn multiply(&self, isa: Isa, j: usize, rows: FewRows, prepared: &PreparedRows) {
         let (data, groups) = self.panel(j);
         let job = ProductJob {
             data,
             storage: self.form.storage,
+            in_quads: self.in_quads,
             groups,
             k: self.k,
-            sums: sums.as_ptr(),
+            sums: prepared.sums.as_ptr(),
             rows,
         };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(digits) = &prepared.digits {
+            // SAFETY: guaranteed by the caller.
+            return unsafe { digits::multiply(&job, digits) };
+        }
         // SAFETY: guaranteed by the caller.
         unsafe { product_kernel(isa)(&job) };
     }

@@ -27,7 +27,6 @@ pub(super) fn plan(
     desc: &MatMul,
     constants: MatMulConstants,
 ) -> Result<Box<dyn MatMulPlan>, PlanError> {
-    let isa = pairs.isa;
     let extents = check_operands(desc, constants)?;
     if let Some(input) = desc.bytes {
         // See the descriptor: others do not exist.
@@ -44,9 +43,14 @@ pub(super) fn plan(
         return Ok(Box::new(plan));
     }
     match desc.dtype {
-        DType::BF16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
-        DType::F32 => Ok(Box::new(native::F32MatMulPlan::new(isa, desc, constants))),
-        DType::F16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
+        DType::BF16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
+        DType::F32 => Ok(Box::new(native::F32MatMulPlan::with_quads(
+            pairs.isa,
+            pairs.has_quads,
+            desc,
+            constants,
+        ))),
+        DType::F16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(other::OtherPlan::new(desc, constants)))
         }

@@ -63,6 +63,11 @@ struct MatrixOperands {
 impl F32MatMulPlan {
     /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
     pub(crate) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32MatMulPlan {
+        F32MatMulPlan::with_quads(isa, false, desc, constants)
+    }
+
+    /// The same. `quads` states whether integers are multiplied four bytes at a time.
+    pub(crate) fn with_quads(isa: Isa, quads: bool, desc: &MatMul, constants: MatMulConstants) -> F32MatMulPlan {
         let kernels = Kernels::for_isa(isa);
         let tiles = Tiles::new(desc.m, kernels.mr);
         let mut plan = F32MatMulPlan {
@@ -78,7 +83,7 @@ impl F32MatMulPlan {
         if let Some(a) = constants.a {
             plan.a = Some(plan.pack_a(a));
         } else if let Some(b) = constants.b {
-            let packed = |group| PackedIntegers::new(desc, group, kernels.nr, b);
+            let packed = |group| PackedIntegers::new(desc, group, kernels.nr, quads, b);
             plan.integers = desc.quantized.and_then(packed);
             match plan.integers {
                 Some(_) => plan.few_rows = (desc.m <= integers::ROWS).then_some(FewRows::Integers),

@@ -64,7 +64,7 @@ impl PairMatMulPlan {
         // Other instruction sets pack integers in narrower panels.
         let fits = constants.a.is_none() && kernels.isa == Isa::Avx512 && kernels.are_faster_than_f32();
         let b = constants.b.filter(|_| fits && desc.m > integers::ROWS)?;
-        let packed = PackedIntegers::new(desc, desc.quantized?, COLS, b)?;
+        let packed = PackedIntegers::new(desc, desc.quantized?, COLS, kernels.has_quads, b)?;
         let mut plan = PairMatMulPlan::new(kernels, desc, MatMulConstants::default());
         plan.integers = Some(packed);
         Some(plan)

@@ -271,15 +271,28 @@ unsafe impl Simd for Avx512 {
     unsafe fn load_nibbles(p: *const u8) -> [__m512; 2] {
         // SAFETY: the caller provides sixteen readable elements.
         unsafe {
-            // A permutation uses only the low four bits of an index, so it needs no mask and no conversion.
-            let numbers = _mm512_setr_ps(
-                -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
-            );
             let v = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
             [
-                _mm512_permutexvar_ps(v, numbers),
-                _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(v), numbers),
+                _mm512_permutexvar_ps(v, nibble_numbers()),
+                _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(v), nibble_numbers()),
             ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_byte_of(p: *const u32, i: usize) -> __m512 {
+        // SAFETY: the caller provides sixteen words.
+        unsafe {
+            let up = _mm_cvtsi32_si128(24 - 8 * i as i32);
+            let v = _mm512_sll_epi32(_mm512_loadu_si512(p.cast()), up);
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(v))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_nibble_of(p: *const u32, i: usize) -> __m512 {
+        // SAFETY: the caller provides sixteen words.
+        unsafe {
+            let v = _mm512_srl_epi32(_mm512_loadu_si512(p.cast()), _mm_cvtsi32_si128(4 * i as i32));
+            _mm512_permutexvar_ps(v, nibble_numbers())
         }
     }
     #[inline(always)]
@@ -289,5 +302,17 @@ unsafe impl Simd for Avx512 {
             let i = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             _mm512_permutex2var_ps(_mm512_loadu_ps(p), i, _mm512_loadu_ps(p.add(16)))
         }
+    }
+}
+
+/// The numbers of nibbles, which are stored with an offset of 8. A permutation of these uses only the low four bits of an index, so it
+/// needs no mask and no conversion.
+#[inline(always)]
+unsafe fn nibble_numbers() -> __m512 {
+    // SAFETY: called where AVX-512 is available.
+    unsafe {
+        _mm512_setr_ps(
+            -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
+        )
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct GroupValues {
 pub(super) struct ProductJob {
     pub data: *const u8,
     pub storage: StoredWidth,
+    /// Whether four product indices are side by side.
+    pub in_quads: bool,
     pub groups: GroupValues,
     pub k: usize,
     /// For each row, the sums of its groups, if there are zero points.
@@ -46,6 +48,8 @@ pub(super) struct ProductJob {
 pub(super) struct UnpackJob {
     pub data: *const u8,
     pub storage: StoredWidth,
+    /// Whether four product indices are side by side.
+    pub in_quads: bool,
     pub groups: GroupValues,
     pub k0: usize,
     pub k1: usize,
@@ -67,7 +71,7 @@ const AHEAD: usize = 2048;
 impl GroupValues {
     /// The scales of group `g`.
     #[inline(always)]
-    unsafe fn load_scales<S: Bf16>(&self, g: usize) -> [S::V; 2] {
+    pub(super) unsafe fn load_scales<S: Bf16>(&self, g: usize) -> [S::V; 2] {
         let at = 2 * g * S::LANES;
         // SAFETY: the caller provides a group of the panel.
         unsafe {
@@ -82,7 +86,7 @@ impl GroupValues {
 
     /// The zero points of group `g`, if there are any.
     #[inline(always)]
-    unsafe fn load_zeros<S: Bf16>(&self, g: usize) -> Option<[S::V; 2]> {
+    pub(super) unsafe fn load_zeros<S: Bf16>(&self, g: usize) -> Option<[S::V; 2]> {
         // SAFETY: the caller provides a group of the panel.
         unsafe {
             let p = self.zeros.wrapping_add(2 * g * S::LANES);
@@ -94,6 +98,9 @@ impl GroupValues {
 const NIBBLES: u8 = 0;
 const BYTES: u8 = 1;
 const WORDS: u8 = 2;
+/// Nibbles and bytes of four product indices side by side.
+const QUAD_NIBBLES: u8 = 3;
+const QUAD_BYTES: u8 = 4;
 
 /// The integers of product indices `k` and `k + 1` as numbers: for each index two vectors. `k` is even. If `pair` is
 /// false, only index `k` is read, and the other is zero.
@@ -102,6 +109,9 @@ unsafe fn load_integers<S: Bf16, const FORM: u8>(data: *const u8, k: usize, pair
     let nr = 2 * S::LANES;
     // SAFETY: the caller provides a panel that contains these product indices.
     unsafe {
+        if FORM >= QUAD_NIBBLES {
+            return load_from_quads::<S, FORM>(data, k);
+        }
         let bytes = [1, 2, 4][FORM as usize] * nr;
         prefetch(data.wrapping_add(k / 2 * bytes + AHEAD));
         if FORM == WORDS {
@@ -120,6 +130,24 @@ unsafe fn load_integers<S: Bf16, const FORM: u8>(data: *const u8, k: usize, pair
                     _ => S::load_i16(data.cast::<i16>().add(offset)),
                 };
             }
+        }
+        w
+    }
+}
+
+/// [`load_integers`] of both product indices, four of which are side by side.
+#[inline(always)]
+unsafe fn load_from_quads<S: Bf16, const FORM: u8>(data: *const u8, k: usize) -> [[S::V; 2]; 2] {
+    let quad = 8 * S::LANES;
+    // SAFETY: the caller provides a panel that contains these product indices.
+    unsafe {
+        let mut w = [[S::splat(0.0); 2]; 2];
+        for (v, p) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let vector = |q: usize| data.add(q * quad + v * 4 * S::LANES).cast::<u32>();
+            w[p][v] = match FORM {
+                QUAD_BYTES => S::load_byte_of(vector(k / 4), (k + p) % 4),
+                _ => S::load_nibble_of(vector(k / 8), (k + p) % 4 * 2 + k / 4 % 2),
+            };
         }
         w
     }
@@ -184,7 +212,7 @@ unsafe fn multiply_rows<S: Bf16, const R: usize, const FORM: u8>(j: &ProductJob,
 }
 
 #[inline(always)]
-unsafe fn store_row<S: Bf16>(rows: &FewRows, row: usize, sums: [S::V; 2]) {
+pub(super) unsafe fn store_row<S: Bf16>(rows: &FewRows, row: usize, sums: [S::V; 2]) {
     for (v, sum) in sums.into_iter().enumerate() {
         let first = v * S::LANES;
         let n = rows.cols.saturating_sub(first).min(S::LANES);
@@ -201,6 +229,13 @@ unsafe fn product_body<S: Bf16>(j: &ProductJob) {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match (rows, j.storage) {
+                // Only rows with infinities or NaN.
+                (_, StoredWidth::Nibbles) if j.in_quads => {
+                    (row..row + rows).for_each(|r| multiply_rows::<S, 1, QUAD_NIBBLES>(j, r))
+                }
+                (_, StoredWidth::Bytes) if j.in_quads => {
+                    (row..row + rows).for_each(|r| multiply_rows::<S, 1, QUAD_BYTES>(j, r))
+                }
                 (1, StoredWidth::Nibbles) => multiply_rows::<S, 1, NIBBLES>(j, row),
                 (2, StoredWidth::Nibbles) => multiply_rows::<S, 2, NIBBLES>(j, row),
                 (_, StoredWidth::Nibbles) => multiply_rows::<S, 4, NIBBLES>(j, row),
@@ -228,7 +263,8 @@ unsafe fn unpack_form<S: Bf16, const FORM: u8>(j: &UnpackJob) {
             let zeros = j.groups.load_zeros::<S>(group).unwrap_or([S::splat(0.0); 2]);
             let end = ((group + 1) * j.groups.size).min(j.k1);
             while k < end {
-                let (first, odd) = if FORM == NIBBLES { (k / 2 * 2, k % 2) } else { (k, 0) };
+                let in_pairs = FORM == NIBBLES || FORM >= QUAD_NIBBLES;
+                let (first, odd) = if in_pairs { (k / 2 * 2, k % 2) } else { (k, 0) };
                 let w = load_integers::<S, FORM>(j.data, first, false)[odd];
                 let dst = j.dst.add((k - j.k0) * nr);
                 // Differences of small integers are exact.
@@ -245,6 +281,8 @@ unsafe fn unpack_body<S: Bf16>(j: &UnpackJob) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match j.storage {
+            StoredWidth::Nibbles if j.in_quads => unpack_form::<S, QUAD_NIBBLES>(j),
+            StoredWidth::Bytes if j.in_quads => unpack_form::<S, QUAD_BYTES>(j),
             StoredWidth::Nibbles => unpack_form::<S, NIBBLES>(j),
             StoredWidth::Bytes => unpack_form::<S, BYTES>(j),
             StoredWidth::Words => unpack_form::<S, WORDS>(j),

@@ -5,8 +5,8 @@ use crate::math::contract::MatMul;
 use crate::tensor::{AlignedBytes, Quantized};
 
 /// Packs a quantized B.
-pub(super) fn pack(q: &Quantized, desc: &MatMul, group: usize, nr: usize) -> AlignedBytes {
-    let packing = PackJob::new(q, desc, group, nr);
+pub(super) fn pack(q: &Quantized, desc: &MatMul, [group, nr]: [usize; 2], in_quads: bool) -> AlignedBytes {
+    let packing = PackJob::new(q, desc, [group, nr], in_quads);
     let size = packing.form.size(packing.panels() * nr, desc.k, group);
     let mut out =
         AlignedBytes::zeroed_in_huge_pages(size.expect("the matrix exists, and the packed form is not much larger"));
@@ -23,18 +23,20 @@ struct PackJob<'a> {
     desc: &'a MatMul,
     group: usize,
     nr: usize,
+    in_quads: bool,
     form: StoredForm,
     /// What is subtracted from the integers, and from their zero points, if those are stored.
     centre: i16,
 }
 
 impl<'a> PackJob<'a> {
-    fn new(q: &'a Quantized, desc: &'a MatMul, group: usize, nr: usize) -> PackJob<'a> {
+    fn new(q: &'a Quantized, desc: &'a MatMul, [group, nr]: [usize; 2], in_quads: bool) -> PackJob<'a> {
         let mut packing = PackJob {
             q,
             desc,
             group,
             nr,
+            in_quads,
             form: StoredForm {
                 storage: StoredWidth::Words,
                 has_narrow_scales: false,
@@ -152,6 +154,11 @@ impl<'a> PackJob<'a> {
             let (p, c) = if along_k { (i, index) } else { (index, i) };
             let (panel, x) = (c / nr * nr * column_bytes, x - self.centre);
             match self.form.storage {
+                StoredWidth::Nibbles if self.in_quads => {
+                    let offset = (p / 8 * nr + c % nr) * 4 + p % 4;
+                    data[panel + offset] |= ((x + 8) as u8) << (p / 4 % 2 * 4);
+                }
+                StoredWidth::Bytes if self.in_quads => data[panel + (p / 4 * nr + c % nr) * 4 + p % 4] = x as u8,
                 StoredWidth::Nibbles => data[panel + p / 2 * nr + c % nr] |= ((x + 8) as u8) << (p % 2 * 4),
                 StoredWidth::Bytes => data[panel + p * nr + c % nr] = x as u8,
                 StoredWidth::Words => {

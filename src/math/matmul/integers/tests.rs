@@ -59,7 +59,7 @@ fn integers_and_numbers_have_equal_products() {
             ([0, 15], Zeros::OfGroups),
             ([-8, 7], Zeros::OfGroups),
         ] {
-            for sizes in [[1, 16, 16], [33, 96, 32], [70, 45, 45], [64, 600, 8]] {
+            for sizes in [[1, 16, 16], [33, 96, 32], [70, 45, 45], [64, 600, 8], [40, 256, 128]] {
                 for (m, columns_last) in [(1, false), (3, true), (4, false), (5, true), (37, false)] {
                     compare(kernels, sizes, range, zeros, m, columns_last);
                 }
@@ -171,6 +171,62 @@ fn with_zeros(w: &Tensor, zeros: Zeros) -> Tensor {
         dtype: DType::F32,
     };
     quantized.into_tensor(w.shape()).expect("the sizes match")
+}
+
+/// Elements of any magnitude, among them infinities and NaN, in rows that are multiplied with integers.
+#[test]
+fn rows_of_any_numbers_keep_their_precision() {
+    let [n, k, group] = [33, 192, 64];
+    for (range, columns_last) in [([-8, 7], false), ([-128, 127], true)] {
+        let w = weight([n, k, group], range, columns_last);
+        let mut random = SplitMix::new(9);
+        let mut number =
+            |magnitude: i32| (random.next_u64() % 2001) as f32 / 1000.0 * 2f32.powi(magnitude) - 2f32.powi(magnitude);
+        // One magnitude for each block of 32, and rows of denormal numbers, with an infinity, and with NaN.
+        let magnitudes = [0, 40, -60, 3, -120, 80];
+        let mut a: Vec<f32> = (0..k).map(|i| number(magnitudes[i / 32])).collect();
+        a.extend((0..k).map(|_| number(-130)));
+        let finite = a.len();
+        a.extend((0..k).map(|i| if i == 70 { f32::INFINITY } else { number(0) }));
+        a.extend((0..k).map(|i| if i == 5 { f32::NAN } else { number(0) }));
+        let (bytes, strides) = (w.to(DType::F64), if columns_last { [n, 1] } else { [1, k] });
+        let weights = bytes.as_slice::<f64>();
+        for kernels in all_kernels() {
+            for rows in [0..1, 1..2, 0..2, 0..4] {
+                let m = rows.len();
+                let desc = match columns_last {
+                    true => MatMul::new(DType::F32, m, n, k),
+                    false => MatMul::linear(DType::F32, m, n, k),
+                };
+                let desc = MatMul {
+                    quantized: Some(group),
+                    ..desc
+                };
+                let a = &a[rows.start * k..rows.end * k];
+                let packs = Packs::default();
+                let packer = Packer::new(&packs);
+                let b = Constant::from_tensor(&w, &packer);
+                let got = run(kernels, Precision::F32, &desc, &Tensor::from_slice(&[m, k], a), b);
+                for (i, got) in got.into_iter().enumerate() {
+                    let products = (0..k).map(|p| {
+                        let x = f64::from(a[i / n * k + p]);
+                        x * weights[p * strides[0] + i % n * strides[1]]
+                    });
+                    let (sum, size) = products.fold((0.0, 0.0), |(s, a), p| (s + p, a + p.abs()));
+                    match (rows.start + i / n) * k < finite {
+                        true => assert!(
+                            (f64::from(got) - sum).abs() <= 1e-6 * size + 1e-37,
+                            "{kernels} {i}: {got} {sum}"
+                        ),
+                        false => assert!(
+                            f64::from(got) == sum || got.is_nan() && sum.is_nan(),
+                            "{kernels} {i}: {got} {sum}"
+                        ),
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Small integers are multiplied without rounding, whether or not B is kept as integers.

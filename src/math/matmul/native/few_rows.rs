@@ -91,8 +91,8 @@ impl F32MatMulPlan {
         let isa = self.kernels.isa;
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let sums = packed.sum_groups(isa, &rows(p0));
-            (p0..p1).for_each(|j| packed.multiply(isa, j, rows(j), &sums));
+            let prepared = packed.prepare(isa, &rows(p0));
+            (p0..p1).for_each(|j| packed.multiply(isa, j, rows(j), &prepared));
         }
     }
 }
