@@ -175,6 +175,7 @@ unsafe fn multiply_rows<const R: usize, const NIBBLES: bool>(j: &ProductJob, dig
     unsafe {
         for g in 0..j.k / j.groups.size {
             let mut sums = [[_mm512_setzero_ps(); 2]; R];
+            j.groups.prefetch_next_panel(g, j.k);
             let zeros = j.groups.load_zeros::<Avx512>(g);
             for b in g * blocks..(g + 1) * blocks {
                 add_block::<R, NIBBLES>(j.data, &rows, [b, digits.k], zeros, &mut sums);
@@ -233,7 +234,7 @@ unsafe fn add_block<const R: usize, const NIBBLES: bool>(
             let mask = _mm512_set1_epi8(15);
             let low = [_mm512_and_si512(w[0], mask), _mm512_and_si512(w[1], mask)];
             add_quad(&mut acc, low, rows, [i, k]);
-            let high = [_mm512_srli_epi16::<4>(w[0]), _mm512_srli_epi16::<4>(w[1])];
+            let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
             let high = [_mm512_and_si512(high[0], mask), _mm512_and_si512(high[1], mask)];
             add_quad(&mut acc, high, rows, [i + 4, k]);
         }

@@ -2,6 +2,7 @@
 
 use super::form::StoredWidth;
 use crate::math::isa::per_isa;
+use crate::math::pairs::COLS;
 use crate::math::simd::{Bf16, Simd, prefetch};
 
 /// The rows of A and C of a product with few rows. Strides are in elements.
@@ -81,6 +82,22 @@ impl GroupValues {
             }
             let p = self.scales.cast::<f32>().add(at);
             [S::load(p), S::load(p.add(S::LANES))]
+        }
+    }
+
+    /// Prefetches what group `g` has in the next panel of `k` product indices. The few bytes of each panel do not start the processor's own
+    /// prefetcher.
+    #[inline(always)]
+    pub(super) fn prefetch_next_panel(&self, g: usize, k: usize) {
+        let scale = if self.has_narrow_scales { 2 } else { 4 };
+        let group = COLS * (scale + !self.zeros.is_null() as usize);
+        let next = self.scales.wrapping_add(k / self.size * group);
+        prefetch(next.wrapping_add(g * COLS * scale));
+        if !self.has_narrow_scales {
+            prefetch(next.wrapping_add(g * COLS * scale + 64));
+        }
+        if !self.zeros.is_null() {
+            prefetch(next.wrapping_add(k / self.size * COLS * scale + g * COLS));
         }
     }
 
