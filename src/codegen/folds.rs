@@ -44,25 +44,7 @@ pub(super) struct Folds {
 
 /// Finds the patterns in a kernel.
 pub(super) fn find_folds(k: &Kernel) -> Folds {
-    let mut s = Uses {
-        k,
-        counts: HashMap::new(),
-        constants: HashMap::new(),
-        functions: HashMap::new(),
-        sums: vec![],
-        products: HashMap::new(),
-        largest: vec![],
-        differences: HashMap::new(),
-        exponents: vec![],
-        summands: vec![],
-        exact_in_bf16: HashSet::new(),
-        conversions: vec![],
-        narrowings: vec![],
-        stores: HashMap::new(),
-        widenings: HashMap::new(),
-        roundings: HashMap::new(),
-        rounded: HashMap::new(),
-    };
+    let mut s = Uses::new(k);
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
@@ -120,6 +102,28 @@ struct Uses<'a> {
 }
 
 impl Uses<'_> {
+    fn new(k: &Kernel) -> Uses<'_> {
+        Uses {
+            k,
+            counts: HashMap::new(),
+            constants: HashMap::new(),
+            functions: HashMap::new(),
+            sums: vec![],
+            products: HashMap::new(),
+            largest: vec![],
+            differences: HashMap::new(),
+            exponents: vec![],
+            summands: vec![],
+            exact_in_bf16: HashSet::new(),
+            conversions: vec![],
+            narrowings: vec![],
+            stores: HashMap::new(),
+            widenings: HashMap::new(),
+            roundings: HashMap::new(),
+            rounded: HashMap::new(),
+        }
+    }
+
     fn is_used_once(&self, v: Value) -> bool {
         self.counts.get(&v) == Some(&1)
     }
@@ -231,23 +235,29 @@ impl Uses<'_> {
         }
     }
 
+    /// Finds numbers that are rounded, and then converted.
+    fn visit_rounding(&mut self, v: Value, i: &Inst) {
+        match *i {
+            Inst::Op(ScalarOp::Unary(Unary::Round, x)) if self.k.dtype(x) == DType::F32 => {
+                self.roundings.insert(v, x);
+            }
+            Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() <= 4 => {
+                if let Some(&y) = self.roundings.get(&x) {
+                    self.rounded.insert(v, y);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn visit_inst(&mut self, v: Value, i: &Inst) {
         if let Inst::Op(op) = i
             && self.is_exact_in_bf16(op)
         {
             self.exact_in_bf16.insert(v);
         }
-        if let Inst::Op(ScalarOp::Cast(to, x)) = *i
-            && to.is_int()
-            && to.size() <= 4
-            && let Some(&y) = self.roundings.get(&x)
-        {
-            self.rounded.insert(v, y);
-        }
+        self.visit_rounding(v, i);
         match *i {
-            Inst::Op(ScalarOp::Unary(Unary::Round, x)) if self.k.dtype(x) == DType::F32 => {
-                self.roundings.insert(v, x);
-            }
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {
                 self.conversions.push(v);

@@ -73,12 +73,7 @@ impl FunctionLowering<'_> {
             }
             Inst::Op(ScalarOp::Cast(to, _)) if self.e.has_natives() && self.folds.rounded.contains_key(&v) => {
                 let x = self.operand_lanes(self.folds.rounded[&v], varying);
-                let x = self.e.native1(NativeInst::RoundF32, RegisterClass::I32, &x);
-                // See below.
-                match self.folds.only_stored.contains(&v) && self.e.stores_low_bits() {
-                    true => x,
-                    false => self.e.wrap_to_width(*to, &x),
-                }
+                self.round_to_integer(v, *to, &x)
             }
             // A store of wide lanes takes the low bits.
             Inst::Op(ScalarOp::Cast(_, x)) if self.folds.only_stored.contains(&v) && self.e.stores_low_bits() => {
@@ -90,6 +85,16 @@ impl FunctionLowering<'_> {
                 self.e.exp_share(&x)
             }
             _ => self.lower_operation(i, varying),
+        }
+    }
+
+    /// The conversion `v` of `x`, which is rounded, to an integer.
+    fn round_to_integer(&mut self, v: kernel::Value, to: DType, x: &Lanes) -> Lanes {
+        let x = self.e.native1(NativeInst::RoundF32, RegisterClass::I32, x);
+        // A store of wide lanes takes the low bits.
+        match self.folds.only_stored.contains(&v) && self.e.stores_low_bits() {
+            true => x,
+            false => self.e.wrap_to_width(to, &x),
         }
     }
 

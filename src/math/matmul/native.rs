@@ -9,7 +9,7 @@ mod blocks;
 mod few_rows;
 
 use super::grid::{Grid, GridShape};
-use super::integers::{self, PackedIntegers};
+use super::integers::PackedIntegers;
 use super::packed::Packed;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, TileTail};
@@ -86,7 +86,7 @@ impl F32MatMulPlan {
             let packed = |group| PackedIntegers::new(desc, group, kernels.nr, quads, b);
             plan.integers = desc.quantized.and_then(packed);
             match plan.integers {
-                Some(_) => plan.few_rows = (desc.m <= integers::ROWS).then_some(FewRows::Integers),
+                Some(ref packed) => plan.few_rows = (desc.m <= packed.most_rows(false)).then_some(FewRows::Integers),
                 None => plan.b = Some(plan.pack_b(b)),
             }
         } else {

@@ -65,6 +65,9 @@ impl PairMatMulPlan {
         let fits = constants.a.is_none() && kernels.isa == Isa::Avx512 && kernels.are_faster_than_f32();
         let b = constants.b.filter(|_| fits && desc.m > integers::ROWS)?;
         let packed = PackedIntegers::new(desc, desc.quantized?, COLS, kernels.has_quads, b)?;
+        if desc.m <= packed.most_rows(true) {
+            return None;
+        }
         let mut plan = PairMatMulPlan::new(kernels, desc, MatMulConstants::default());
         plan.integers = Some(packed);
         Some(plan)

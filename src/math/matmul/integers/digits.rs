@@ -193,6 +193,9 @@ unsafe fn multiply_rows<const R: usize, const NIBBLES: bool>(j: &ProductJob, dig
     }
 }
 
+/// The sums of a row's products with two vectors of columns, by digit.
+type DigitSums = [[__m512i; 2]; DIGITS];
+
 /// Adds the products of block `b` of rows of `k` elements, without the scales of B.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
@@ -203,41 +206,9 @@ unsafe fn add_block<const R: usize, const NIBBLES: bool>(
     zeros: Option<[__m512; 2]>,
     sums: &mut [[__m512; 2]; R],
 ) {
-    // What the stored integers are off from unsigned ones.
-    let offset = if NIBBLES { 8 } else { 128 };
-    let mut acc = [[[_mm512_setzero_si512(); 2]; DIGITS]; R];
     // SAFETY: the caller provides the rows and the panel.
     unsafe {
-        for r in 0..R {
-            let block = *rows[r].blocks.add(b);
-            for d in 0..DIGITS {
-                acc[r][d] = [_mm512_set1_epi32(-offset * block.sums[d]); 2];
-            }
-        }
-        let bytes = BLOCK * 2 * LANES / if NIBBLES { 2 } else { 1 };
-        let data = data.add(b * bytes);
-        for q in (0..BLOCK / 4).step_by(if NIBBLES { 2 } else { 1 }) {
-            let vector = |v: usize| data.add((if NIBBLES { q / 2 } else { q } * 2 + v) * 4 * LANES);
-            let w = [
-                _mm512_loadu_si512(vector(0).cast()),
-                _mm512_loadu_si512(vector(1).cast()),
-            ];
-            prefetch(vector(0).wrapping_add(AHEAD));
-            prefetch(vector(1).wrapping_add(AHEAD));
-            let i = b * BLOCK + 4 * q;
-            if !NIBBLES {
-                let flip = _mm512_set1_epi8(-128);
-                let w = [_mm512_xor_si512(w[0], flip), _mm512_xor_si512(w[1], flip)];
-                add_quad(&mut acc, w, rows, [i, k]);
-                continue;
-            }
-            let mask = _mm512_set1_epi8(15);
-            let low = [_mm512_and_si512(w[0], mask), _mm512_and_si512(w[1], mask)];
-            add_quad(&mut acc, low, rows, [i, k]);
-            let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
-            let high = [_mm512_and_si512(high[0], mask), _mm512_and_si512(high[1], mask)];
-            add_quad(&mut acc, high, rows, [i + 4, k]);
-        }
+        let acc = multiply_block::<R, NIBBLES>(data, rows, [b, k]);
         for r in 0..R {
             let block = *rows[r].blocks.add(b);
             for v in 0..2 {
@@ -251,11 +222,65 @@ unsafe fn add_block<const R: usize, const NIBBLES: bool>(
     }
 }
 
+/// The sums of block `b`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
+unsafe fn multiply_block<const R: usize, const NIBBLES: bool>(
+    data: *const u8,
+    rows: &[DigitRow; R],
+    [b, k]: [usize; 2],
+) -> [DigitSums; R] {
+    // What the stored integers are off from unsigned ones, and the number of groups of four product indices in a vector.
+    let (offset, step) = if NIBBLES { (8, 2) } else { (128, 1) };
+    let mut acc = [[[_mm512_setzero_si512(); 2]; DIGITS]; R];
+    // SAFETY: the caller provides the rows and the panel.
+    unsafe {
+        for r in 0..R {
+            let block = *rows[r].blocks.add(b);
+            for d in 0..DIGITS {
+                acc[r][d] = [_mm512_set1_epi32(-offset * block.sums[d]); 2];
+            }
+        }
+        let data = data.add(b * BLOCK * 2 * LANES / step);
+        for q in (0..BLOCK / 4).step_by(step) {
+            let at = data.add(q / step * 8 * LANES);
+            let w = [
+                _mm512_loadu_si512(at.cast()),
+                _mm512_loadu_si512(at.add(4 * LANES).cast()),
+            ];
+            prefetch(at.wrapping_add(AHEAD));
+            prefetch(at.wrapping_add(AHEAD + 4 * LANES));
+            let i = b * BLOCK + 4 * q;
+            if !NIBBLES {
+                let flip = _mm512_set1_epi8(-128);
+                add_quad(
+                    &mut acc,
+                    [_mm512_xor_si512(w[0], flip), _mm512_xor_si512(w[1], flip)],
+                    rows,
+                    [i, k],
+                );
+                continue;
+            }
+            let mask = _mm512_set1_epi8(15);
+            add_quad(
+                &mut acc,
+                [_mm512_and_si512(w[0], mask), _mm512_and_si512(w[1], mask)],
+                rows,
+                [i, k],
+            );
+            let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
+            let high = [_mm512_and_si512(high[0], mask), _mm512_and_si512(high[1], mask)];
+            add_quad(&mut acc, high, rows, [i + 4, k]);
+        }
+    }
+    acc
+}
+
 /// Adds the products of four product indices from `i` on of rows of `k` elements.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma")]
 unsafe fn add_quad<const R: usize>(
-    acc: &mut [[[__m512i; 2]; DIGITS]; R],
+    acc: &mut [DigitSums; R],
     w: [__m512i; 2],
     rows: &[DigitRow; R],
     [i, k]: [usize; 2],

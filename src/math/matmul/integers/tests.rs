@@ -60,7 +60,7 @@ fn integers_and_numbers_have_equal_products() {
             ([-8, 7], Zeros::OfGroups),
         ] {
             for sizes in [[1, 16, 16], [33, 96, 32], [70, 45, 45], [64, 600, 8], [40, 256, 128]] {
-                for (m, columns_last) in [(1, false), (3, true), (4, false), (5, true), (37, false)] {
+                for (m, columns_last) in [(1, false), (3, true), (4, false), (5, true), (19, false), (37, false)] {
                     compare(kernels, sizes, range, zeros, m, columns_last);
                 }
             }

@@ -36,7 +36,7 @@ impl FewRows {
 }
 
 impl F32MatMulPlan {
-    /// Computes the columns of `panels` for a product with few rows, or the rows of `tiles` for one with one column.
+    /// Computes the columns of `panels` for a product with few rows, and the rows of `tiles` for one with one column or with integers.
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_chunk`].
@@ -50,7 +50,7 @@ impl F32MatMulPlan {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
         let [row, last] = match method {
-            FewRows::Column => [self.tiles.start(t0), self.tiles.start(t1)],
+            FewRows::Column | FewRows::Integers => [self.tiles.start(t0), self.tiles.start(t1)],
             _ => [0, d.m],
         };
         // SAFETY: the operands are valid for these rows and columns; the machine has the level.
@@ -59,7 +59,7 @@ impl F32MatMulPlan {
                 FewRows::Dots => dot::kernel(self.kernels.isa)(&few_rows_job(d, x, d.b[1], [col, end])),
                 FewRows::Rows => dot::axpy(self.kernels.isa)(&few_rows_job(d, x, d.b[0], [col, end])),
                 FewRows::Column => dot::kernel(self.kernels.isa)(&one_column_job(d, x, [row, last])),
-                FewRows::Integers => self.multiply_integers(x, [p0, p1]),
+                FewRows::Integers => self.multiply_integers(x, [row, last], [p0, p1]),
             }
             let rect = Rect {
                 batch: x.batch,
@@ -74,17 +74,17 @@ impl F32MatMulPlan {
 }
 
 impl F32MatMulPlan {
-    /// Multiplies all rows with panels `p0..p1` of integers.
+    /// Multiplies rows `row..last` with panels `p0..p1` of integers.
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_few_rows`].
-    unsafe fn multiply_integers(&self, x: &MatrixOperands, [p0, p1]: [usize; 2]) {
+    unsafe fn multiply_integers(&self, x: &MatrixOperands, [row, last]: [usize; 2], [p0, p1]: [usize; 2]) {
         let Some(packed) = &self.integers else { return };
         let rows = |j: usize| integers::FewRows {
-            a: x.a,
+            a: x.a.wrapping_add(row * self.desc.a[0]),
             a_strides: self.desc.a,
-            count: self.desc.m,
-            c: x.c.wrapping_add(j * self.kernels.nr),
+            count: last - row,
+            c: x.c.wrapping_add(row * self.desc.c_row + j * self.kernels.nr),
             c_row: self.desc.c_row,
             cols: self.panel_width(j),
         };

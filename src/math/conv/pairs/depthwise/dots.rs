@@ -28,7 +28,7 @@ pub(super) struct DotDepthwise {
     kernel: QuadFn,
 }
 
-/// A part of the result of one image: rows, channels, and where its input and result begin.
+/// A part of the result: the pixels of one or two rows of an image for some channels.
 struct Part {
     image: usize,
     /// The first output row, and the number of rows that are computed together.

@@ -175,11 +175,21 @@ unsafe fn convolve_vector<const K: usize, const ST: usize, const Q: usize, const
             }
             columns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
         }
-        let lanes = (j.channels - v * LANES).min(LANES);
-        let mask = u16::MAX >> (LANES - lanes);
-        for q in 0..Q {
-            for r in 0..R {
-                if q < j.out[0] && r < j.out[1] {
+        store_sums(j, v, &acc);
+    }
+}
+
+/// Stores the sums of vector `v` of the block's channels.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+unsafe fn store_sums<const Q: usize, const R: usize>(j: &QuadJob, v: usize, acc: &[[__m512i; R]; Q]) {
+    let lanes = (j.channels - v * LANES).min(LANES);
+    let mask = u16::MAX >> (LANES - lanes);
+    for q in 0..Q {
+        for r in 0..R {
+            if q < j.out[0] && r < j.out[1] {
+                // SAFETY: the caller provides the result.
+                unsafe {
                     let y = j.y.add(q * j.y_strides[0] + r * j.y_strides[1] + v * LANES);
                     _mm512_mask_storeu_epi32(y, mask, acc[q][r]);
                 }
