@@ -3,8 +3,8 @@
 //! B is packed in groups of 32 bits along the product index: a pair of bf16, `[panel][k / 2][32 columns][2]`, or four bytes,
 //! `[panel][k / 4][32 columns][4]`, with zeros up to a whole step: a group, or the 16 groups that an AMX instruction reads. All
 //! units read this form. A stays in rows, whose elements are contiguous along the product index; a row already consists of
-//! groups. A block has up to two tiles of rows and one panel of columns. Its sums are in a buffer in the L1 cache, from which [`store`] writes the result with bias,
-//! activation and one rounding.
+//! groups. A block has up to two tiles of rows and one panel of columns. Its sums are in a buffer in the L1 cache, from which
+//! [`store`] writes the result with bias, activation and one rounding. Sums of bytes are written to their place at once.
 //!
 //! | unit | instructions | order of each sum |
 //! | --- | --- | --- |

@@ -1,9 +1,9 @@
 //! Products of a few rows with integers by `vpdpbusd`, which multiplies four bytes at a time.
 //!
-//! The elements of a row are rounded to integers of 23 bits, with a power of two for each [`BLOCK`] of them as their scale, and the integers are
-//! taken apart into three signed bytes, the digits. The integers of B, with an offset that makes them unsigned, are multiplied by
-//! each digit. These sums are exact. An element is off by at most 2⁻²² of the largest of its block, which is less than what rounding loses
-//! when numbers of this size are summed in f32. Rows with infinities or NaN have no digits.
+//! The elements of a row are rounded to integers of 23 bits, with a power of two for each [`BLOCK`] of them as their scale, and the
+//! integers are taken apart into three signed bytes, the digits. The integers of B, with an offset that makes them unsigned, are multiplied by
+//! each digit. These sums are exact. An element is off by at most 2⁻²² of the largest of its block, which is less than what rounding
+//! loses when numbers of this size are summed in f32. Rows with infinities or NaN have no digits.
 
 use super::ROWS;
 use super::form::StoredWidth;
@@ -232,15 +232,9 @@ unsafe fn multiply_block<const R: usize, const NIBBLES: bool>(
 ) -> [DigitSums; R] {
     // What the stored integers are off from unsigned ones, and the number of groups of four product indices in a vector.
     let (offset, step) = if NIBBLES { (8, 2) } else { (128, 1) };
-    let mut acc = [[[_mm512_setzero_si512(); 2]; DIGITS]; R];
     // SAFETY: the caller provides the rows and the panel.
     unsafe {
-        for r in 0..R {
-            let block = *rows[r].blocks.add(b);
-            for d in 0..DIGITS {
-                acc[r][d] = [_mm512_set1_epi32(-offset * block.sums[d]); 2];
-            }
-        }
+        let mut acc = start_sums(rows, b, -offset);
         let data = data.add(b * BLOCK * 2 * LANES / step);
         for q in (0..BLOCK / 4).step_by(step) {
             let at = data.add(q / step * 8 * LANES);
@@ -251,29 +245,45 @@ unsafe fn multiply_block<const R: usize, const NIBBLES: bool>(
             prefetch(at.wrapping_add(AHEAD));
             prefetch(at.wrapping_add(AHEAD + 4 * LANES));
             let i = b * BLOCK + 4 * q;
-            if !NIBBLES {
+            if NIBBLES {
+                let [low, high] = split_nibbles(w);
+                add_quad(&mut acc, low, rows, [i, k]);
+                add_quad(&mut acc, high, rows, [i + 4, k]);
+            } else {
                 let flip = _mm512_set1_epi8(-128);
-                add_quad(
-                    &mut acc,
-                    [_mm512_xor_si512(w[0], flip), _mm512_xor_si512(w[1], flip)],
-                    rows,
-                    [i, k],
-                );
-                continue;
+                let w = [_mm512_xor_si512(w[0], flip), _mm512_xor_si512(w[1], flip)];
+                add_quad(&mut acc, w, rows, [i, k]);
             }
-            let mask = _mm512_set1_epi8(15);
-            add_quad(
-                &mut acc,
-                [_mm512_and_si512(w[0], mask), _mm512_and_si512(w[1], mask)],
-                rows,
-                [i, k],
-            );
-            let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
-            let high = [_mm512_and_si512(high[0], mask), _mm512_and_si512(high[1], mask)];
-            add_quad(&mut acc, high, rows, [i + 4, k]);
+        }
+        acc
+    }
+}
+
+/// What the sums of block `b` start with: `offset` times the sum of the digits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+unsafe fn start_sums<const R: usize>(rows: &[DigitRow; R], b: usize, offset: i32) -> [DigitSums; R] {
+    let mut acc = [[[_mm512_setzero_si512(); 2]; DIGITS]; R];
+    for r in 0..R {
+        // SAFETY: the caller provides the rows.
+        let block = unsafe { *rows[r].blocks.add(b) };
+        for d in 0..DIGITS {
+            acc[r][d] = [_mm512_set1_epi32(offset * block.sums[d]); 2];
         }
     }
     acc
+}
+
+/// The low nibbles and the high nibbles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+fn split_nibbles(w: [__m512i; 2]) -> [[__m512i; 2]; 2] {
+    let mask = _mm512_set1_epi8(15);
+    let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
+    [
+        [_mm512_and_si512(w[0], mask), _mm512_and_si512(w[1], mask)],
+        [_mm512_and_si512(high[0], mask), _mm512_and_si512(high[1], mask)],
+    ]
 }
 
 /// Adds the products of four product indices from `i` on of rows of `k` elements.

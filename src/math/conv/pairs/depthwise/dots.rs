@@ -190,8 +190,8 @@ impl DotDepthwise {
     }
 }
 
-/// For each vector of channels, group of four input rows, column of the kernel and output row: four bytes for each channel. The column for the
-/// second output row is one input row further down.
+/// For each vector of channels, group of four input rows, column of the kernel and output row: four bytes for each channel. The
+/// column for the second output row is one input row further down.
 fn pack_weight(conv: &Conv, [rows, groups]: [usize; 2], weight: Constant) -> Arc<AlignedBytes> {
     let (channels, size) = (conv.in_channels, conv.kernel[1]);
     let vectors = channels.div_ceil(LANES);
