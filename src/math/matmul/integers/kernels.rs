@@ -2,7 +2,6 @@
 
 use super::form::StoredWidth;
 use crate::math::isa::per_isa;
-use crate::math::pairs::COLS;
 use crate::math::simd::{Bf16, Simd, prefetch};
 
 /// The rows of A and C of a product with few rows. Strides are in elements.
@@ -87,8 +86,10 @@ impl GroupValues {
 
     /// Prefetches what group `g` has in the next panel of `k` product indices. The few bytes of each panel do not start the processor's own
     /// prefetcher.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn prefetch_next_panel(&self, g: usize, k: usize) {
+        use crate::math::pairs::COLS;
         let scale = if self.has_narrow_scales { 2 } else { 4 };
         let group = COLS * (scale + !self.zeros.is_null() as usize);
         let next = self.scales.wrapping_add(k / self.size * group);
