@@ -138,6 +138,10 @@ unsafe fn read_lanes<T: Copy>(src: &[T], places: &[i32], out: &mut [T; LANES]) {
 ///
 /// # Safety
 /// All positions are below the length of `src`. `out` and `places` have the same length.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(unused_variables, reason = "there are no gather instructions")
+)]
 unsafe fn gather_words<T: Copy>(src: &[T], places: &[i32], out: &mut [T]) -> bool {
     debug_assert_eq!(places.len(), out.len());
     #[cfg(target_arch = "x86_64")]
@@ -173,6 +177,10 @@ unsafe fn gather_words_avx512(src: *const i32, places: &[i32], out: *mut i32) {
 ///
 /// # Safety
 /// All positions are below the length of `src`, and all lists have the length of `out`.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(unused_variables, reason = "there are no gather instructions")
+)]
 unsafe fn gather_weighted_words<T: 'static, const K: usize>(
     src: &[T],
     places: &[&[i32]; K],

@@ -40,6 +40,7 @@ pub(super) const STEP: usize = 32;
 /// The groups in one AMX instruction.
 const STEP_GROUPS: usize = STEP / 2;
 /// The length of a panel of B for one AMX instruction, in words of 16 bits.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no AMX"))]
 const STEP_WORDS: usize = STEP * COLS;
 /// The maximum number of rows in a tile of any unit.
 const TILE_ROWS: usize = 16;
@@ -77,6 +78,7 @@ pub(super) struct PairJob<'a> {
     /// The number of columns to compute. The sums of others are undefined.
     pub cols: usize,
     /// Where to prefetch from: see [`prefetched_part`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no AMX"))]
     pub next: *const u16,
 }
 
@@ -105,6 +107,7 @@ const NEAR_WAITING_SUMS: usize = 4 << 10;
 const NEAR_PANELS: usize = 512 << 10;
 
 /// The number of words that a block prefetches in each step.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no AMX"))]
 const PREFETCHED: usize = STEP_WORDS / 4;
 
 /// What block `i` of those that multiply panel `b` prefetches of the next panel: a quarter each. AMX multiplies faster

@@ -4,6 +4,7 @@ use super::{COLS, Factors, PairJob, PairKernels, SumRows};
 use crate::math::contract::ByteInput;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
+#[cfg(target_arch = "x86_64")]
 use crate::target::PairUnit;
 
 /// Computes the sums of one tile, whose first row is given.
@@ -158,7 +159,10 @@ unsafe fn byte_loop_tile<const R: usize, const SIGNED: bool>(j: &PairJob, a: *co
 
 /// The kernel for `rows` rows and `cols` columns.
 pub(super) fn tile_kernel(kernels: &PairKernels, rows: usize, cols: usize) -> PairTileFn {
+    #[cfg(target_arch = "x86_64")]
     let narrow = cols <= COLS / 2;
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = cols;
     let signed = kernels.factors == Factors::Bytes(ByteInput::Signed);
     macro_rules! by_rows {
         ($($r:literal)*) => {
