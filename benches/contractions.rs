@@ -7,7 +7,9 @@ mod timing;
 use fxc::internals::math::contract::*;
 use fxc::internals::math::native_library;
 use fxc::internals::parallel::Pool;
-use fxc::internals::target::{Isa, Target};
+#[cfg(target_arch = "x86_64")]
+use fxc::internals::target::Isa;
+use fxc::internals::target::Target;
 use fxc::types::DType;
 use timing::time;
 

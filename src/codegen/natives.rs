@@ -81,7 +81,8 @@ impl Emitter<'_> {
         self.native(op, to, x, x)
     }
 
-    /// The instruction that stands for `op`. Those of two operands are not commutative, so that Cranelift keeps the order.
+    /// The instruction that stands for `op`. It must not be a saturating addition of words, which `widen` takes for an exchange of lanes.
+    /// Those of two operands are not commutative, so that Cranelift keeps the order.
     fn placeholder(&mut self, op: NativeInst, x: Value, y: Value) -> Value {
         use NativeInst::*;
         let ty = match op {

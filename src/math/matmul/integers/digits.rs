@@ -1,4 +1,4 @@
-//! Products of a few rows with integers by `vpdpbusd`, which multiplies four bytes at a time.
+//! Products of rows with integers by `vpdpbusd`, which multiplies four bytes at a time.
 //!
 //! The elements of a row are rounded to integers of 23 bits, with a power of two for each [`BLOCK`] of them as their scale, and the
 //! integers are taken apart into three signed bytes, the digits. The integers of B, with an offset that makes them unsigned, are multiplied by
@@ -7,7 +7,7 @@
 
 use super::ROWS;
 use super::form::StoredWidth;
-use super::kernels::{FewRows, ProductJob};
+use super::kernels::{AHEAD, FewRows, ProductJob};
 use crate::math::scratch::{self, Scratch};
 use crate::math::simd::{Avx512, prefetch};
 use std::arch::x86_64::*;
@@ -18,8 +18,6 @@ const BLOCK: usize = super::QUAD_BLOCK;
 const DIGITS: usize = 3;
 /// The number of lanes of a vector.
 const LANES: usize = 16;
-/// How far ahead of the integers that it multiplies a kernel prefetches, in bytes.
-const AHEAD: usize = 2048;
 
 /// Some rows as digits.
 pub(super) struct Digits {

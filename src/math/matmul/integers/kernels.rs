@@ -66,7 +66,7 @@ pub(super) struct SumJob {
 
 /// How far ahead of the integers that it multiplies a kernel prefetches, in bytes. The processor's own prefetcher starts anew at
 /// each page and does not keep up with one byte or half a byte for each multiply-add.
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 
 impl GroupValues {
     /// The scales of group `g`.
