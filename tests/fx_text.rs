@@ -58,8 +58,18 @@ fn table_and_drawing_are_torchs() {
 }
 
 /// What `torch.export.load` of the archives prints: `print(exported_program)` and the code of its graph module.
-const PROGRAMS: [&str; 10] = [
-    "autocast", "branches", "buffers", "control", "dropping", "mlp", "mutating", "random", "unsigned", "wrapped",
+const PROGRAMS: [&str; 11] = [
+    "autocast",
+    "branches",
+    "buffers",
+    "control",
+    "dropping",
+    "mlp",
+    "mutating",
+    "random",
+    "subclasses",
+    "unsigned",
+    "wrapped",
 ];
 
 fn data(name: &str, ext: &str) -> PathBuf {

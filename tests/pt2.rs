@@ -141,6 +141,11 @@ fn wide_unsigned_integers() {
     check("unsigned");
 }
 
+#[test]
+fn weights_of_python_classes() {
+    check("subclasses");
+}
+
 /// What the custom ops of `make_pt2.py` do.
 const MUTATING: &str = "
 graph mylib.accum {

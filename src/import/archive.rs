@@ -122,6 +122,14 @@ impl Archive {
         self.read_entry(path, MAX_BLOB, true)
     }
 
+    /// The bytes of a payload.
+    pub(super) fn bytes<'a>(&'a self, payload: &'a Payload) -> &'a [u8] {
+        match payload {
+            Payload::Mapped { offset, len } => &self.map[*offset..offset + len],
+            Payload::Owned(bytes) => bytes,
+        }
+    }
+
     /// The content of a text entry, trimmed.
     pub(super) fn read_text(&self, path: &str) -> Result<String, Diagnostic> {
         let bytes = self.unpack_entry(path)?;

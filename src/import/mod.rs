@@ -13,6 +13,7 @@ mod guards;
 mod json;
 mod loc;
 mod parts;
+mod pickle;
 mod pt2;
 mod pt2_args;
 mod pt2_graph;

@@ -152,7 +152,11 @@ fn finding(name: &str, bytes: &[u8]) -> Option<(Code, String)> {
 
 /// `mlp.pt2` with one entry changed; an empty entry is removed.
 fn changed(entry: &str, f: impl Fn(&str) -> String) -> Vec<u8> {
-    let bytes = std::fs::read(data("mlp.pt2")).unwrap();
+    edited_entries(&std::fs::read(data("mlp.pt2")).unwrap(), entry, f)
+}
+
+/// An archive with the entries changed whose names end with `entry`; empty entries are removed.
+fn edited_entries(bytes: &[u8], entry: &str, f: impl Fn(&str) -> String) -> Vec<u8> {
     let mut zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
     let mut out = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
     for i in 0..zip.len() {
@@ -265,8 +269,8 @@ fn what_is_wrong_with_the_weights_is_said_with_the_entry() {
             changed(weights, |s| {
                 s.replacen("\"use_pickle\": false", "\"use_pickle\": true", 1)
             }),
-            Code::E0405,
-            "pickled",
+            Code::E0403,
+            "it is not a file of `torch.save`",
         ),
         (
             "shape",
@@ -304,14 +308,86 @@ fn what_is_wrong_with_the_weights_is_said_with_the_entry() {
 }
 
 #[test]
+fn attributes_of_weights_are_weights() {
+    let m = read("subclasses.pt2");
+    let shown: Vec<String> = m
+        .attributes
+        .iter()
+        .map(|(name, a)| format!("{name} {}", a.value.as_ref().unwrap().ty()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "plain.weight.elements i8[3, 4]",
+            "plain.weight.scale f32[3, 1]",
+            "plain.bias f32[3]",
+            "nested.weight.elements.elements f8e4m3fn[4, 3]",
+            "nested.weight.elements.scale f32[4, 1]",
+            "nested.weight.scale f32[1, 3]",
+            "nested.bias f32[4]",
+            "rows.weight.elements bf16[2, 4]",
+            "rows.weight.scale f32[2, 1]",
+            "rows.bias f32[2]",
+        ]
+    );
+    assert!(
+        m.entry()
+            .unwrap()
+            .find_calls("torch.ops.export.access_subclass_inner_tensor.default")
+            .is_empty()
+    );
+    let targets: Vec<_> = m
+        .exported
+        .iter()
+        .flat_map(|s| &s.inputs)
+        .map(|i| i.target.as_deref())
+        .collect();
+    assert_eq!(targets.len(), 11);
+    assert!(
+        targets[..10]
+            .iter()
+            .zip(m.attributes.keys())
+            .all(|(a, b)| *a == Some(&**b))
+    );
+}
+
+#[test]
+fn weights_of_classes_that_no_graph_unpacks_are_refused() {
+    let bytes = std::fs::read(data("subclasses.pt2")).unwrap();
+    let model = edited_entries(&bytes, "models/model.json", |s| {
+        s.replace("\"elements\"", "\"missing\"")
+    });
+    let (code, why) = finding("attribute", &model).unwrap();
+    assert_eq!(code, Code::E0403);
+    assert!(
+        why.contains("`plain.weight.missing`") && why.contains("it has no attribute `missing`"),
+        "{why}"
+    );
+    let model = edited_entries(&bytes, "models/model.json", |s| {
+        s.replace(
+            "torch.ops.export.access_subclass_inner_tensor.default",
+            "torch.ops.aten.alias.default",
+        )
+    });
+    let (code, why) = finding("class", &model).unwrap();
+    assert_eq!(code, Code::E0405);
+    assert!(why.contains("a tensor of the Python class `make_pt2.Scaled`"), "{why}");
+}
+
+#[test]
 fn no_damage_panics() {
-    let whole = std::fs::read(data("branches.pt2")).unwrap();
+    for name in ["branches.pt2", "subclasses.pt2"] {
+        damage(&std::fs::read(data(name)).unwrap());
+    }
+}
+
+fn damage(whole: &[u8]) {
     for n in (0..whole.len()).step_by(997) {
         assert!(finding("cut", &whole[..n]).is_some(), "{n}");
     }
     let mut seed = 7u64;
     for _ in 0..200 {
-        let mut bytes = whole.clone();
+        let mut bytes = whole.to_vec();
         for _ in 0..8 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let at = (seed >> 33) as usize % bytes.len();

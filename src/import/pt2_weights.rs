@@ -2,6 +2,7 @@
 
 use super::archive::{Archive, Payload};
 use super::json::{Bad, get_list, get_member, get_text, read_bool, read_int};
+use super::pickle::SavedTensor;
 use super::pt2_scalars::read_dtype;
 use crate::budget;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
@@ -11,6 +12,7 @@ use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};
 use crate::types::{DType, Val};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the copies of views that are not contiguous may take in all: a fixed amount, and a multiple of the file's size. With a stride of
@@ -18,10 +20,19 @@ use std::sync::Arc;
 const COPIES_FIXED: usize = 1 << 28;
 const COPIES_RATIO: usize = 16;
 
+/// A row of a table.
+enum Row {
+    View(WeightView),
+    /// A tensor of a Python class: the entry of its file.
+    Saved(String),
+}
+
 /// The location and layout of a tensor. Tied weights have equal views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WeightView {
     entry: String,
+    /// The bytes of the entry that hold the tensor, if it is a file of its own.
+    part: Option<Range<usize>>,
     dtype: DType,
     shape: Vec<usize>,
     strides: Vec<usize>,
@@ -31,7 +42,9 @@ struct WeightView {
 /// The weights of one model in an archive.
 pub(super) struct ArchiveWeights<'a> {
     archive: &'a Archive,
-    views: HashMap<String, Result<WeightView, Bad>>,
+    rows: HashMap<String, Result<Row, Bad>>,
+    /// Files of tensors of Python classes, by entry.
+    saved: HashMap<String, SavedTensor>,
     loaded: HashMap<WeightView, Tensor>,
     /// The bytes of all copies.
     copied: usize,
@@ -40,7 +53,7 @@ pub(super) struct ArchiveWeights<'a> {
 impl<'a> ArchiveWeights<'a> {
     /// Reads the tables. If a table cannot be read, the error is reported, and its tensors count as missing.
     pub(super) fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> ArchiveWeights<'a> {
-        let mut views = HashMap::new();
+        let mut rows = HashMap::new();
         for folder in ["constants", "weights"] {
             let path = format!("data/{folder}/{model}_{folder}_config.json");
             if folder == "constants" && !archive.has_entry(&path) {
@@ -50,11 +63,7 @@ impl<'a> ArchiveWeights<'a> {
                 Ok(v) => match v.get("config").and_then(Value::as_object) {
                     Some(table) => {
                         let prefix = format!("data/{folder}/");
-                        views.extend(
-                            table
-                                .iter()
-                                .map(|(name, v)| (name.clone(), read_weight_view(v, &prefix))),
-                        );
+                        rows.extend(table.iter().map(|(name, v)| (name.clone(), read_row(v, &prefix))));
                     }
                     None => out.push(Diagnostic::new(
                         Code::E0403,
@@ -66,7 +75,8 @@ impl<'a> ArchiveWeights<'a> {
         }
         ArchiveWeights {
             archive,
-            views,
+            rows,
+            saved: HashMap::new(),
             loaded: HashMap::new(),
             copied: 0,
         }
@@ -76,19 +86,12 @@ impl<'a> ArchiveWeights<'a> {
     pub(super) fn fill_attributes(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
         let mut missing = vec![];
         for (name, attribute) in &mut module.attributes {
-            let view = match self.views.get(&**name) {
-                None => {
-                    missing.push(name.clone());
-                    continue;
-                }
-                Some(Ok(view)) => view.clone(),
-                Some(Err(e)) => {
-                    out.push(self.unreadable_weight(name, e.clone()));
-                    continue;
-                }
-            };
-            match self.load_view(&view) {
-                Ok(t) => {
+            match self
+                .find_view(name)
+                .and_then(|v| v.map(|v| self.load_view(&v)).transpose())
+            {
+                Ok(None) => missing.push(name.clone()),
+                Ok(Some(t)) => {
                     if let Some(Val::Leaf(ty)) = &attribute.ty
                         && *ty != t.ty()
                     {
@@ -123,7 +126,7 @@ impl<'a> ArchiveWeights<'a> {
         if names.len() > 1 {
             d = d.note(format!("missing: {}{more}", list.join(", ")));
         }
-        match nearest(&names[0], self.views.keys().map(String::as_str)) {
+        match nearest(&names[0], self.rows.keys().map(String::as_str)) {
             Some(near) => d.help(format!("there is a weight with a similar name: `{near}`")),
             None => d,
         }
@@ -136,6 +139,48 @@ impl<'a> ArchiveWeights<'a> {
             format!("the weight `{name}` of `{}` cannot be read", self.archive.name),
         )
         .note(why)
+    }
+
+    /// The view of a tensor: that of the name, or of an attribute of a tensor of a Python class (`weight.qdata`).
+    fn find_view(&mut self, name: &str) -> Result<Option<WeightView>, WeightFailure> {
+        let mut owner = name;
+        loop {
+            match self.rows.get(owner) {
+                Some(Ok(Row::View(view))) if owner.len() == name.len() => return Ok(Some(view.clone())),
+                Some(Ok(Row::Saved(entry))) => {
+                    let entry = entry.clone();
+                    return self
+                        .find_saved(entry, name[owner.len()..].trim_start_matches('.'))
+                        .map(Some);
+                }
+                Some(Err(e)) => return Err(WeightFailure::View(e.clone())),
+                _ => {}
+            }
+            match owner.rsplit_once('.') {
+                Some((outer, _)) => owner = outer,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The view of the tensor at `path` in an entry that is a file of `torch.save`.
+    fn find_saved(&mut self, entry: String, path: &str) -> Result<WeightView, WeightFailure> {
+        if !self.saved.contains_key(&entry) {
+            let payload = self.archive.read_payload(&entry).map_err(WeightFailure::Archive)?;
+            let saved = SavedTensor::read(self.archive.bytes(&payload)).map_err(WeightFailure::View)?;
+            self.saved.insert(entry.clone(), saved);
+        }
+        let view = self.saved[&entry].find_view(path).map_err(WeightFailure::View)?;
+        let view = WeightView {
+            entry,
+            part: Some(view.storage),
+            dtype: view.dtype,
+            shape: view.shape,
+            strides: view.strides,
+            offset: view.offset,
+        };
+        view.check_rank().map_err(WeightFailure::View)?;
+        Ok(view)
     }
 
     fn load_view(&mut self, view: &WeightView) -> Result<Tensor, WeightFailure> {
@@ -153,14 +198,13 @@ impl<'a> ArchiveWeights<'a> {
             return Ok(Tensor::zeros(view.dtype, &view.shape));
         }
         let payload = self.archive.read_payload(&view.entry).map_err(WeightFailure::Archive)?;
-        let stored = match &payload {
-            Payload::Mapped { len, .. } => *len,
-            Payload::Owned(bytes) => bytes.len(),
-        };
-        let start = view.check_bounds(stored).map_err(WeightFailure::View)?;
+        let whole = self.archive.bytes(&payload);
+        let part = view.part.clone().unwrap_or(0..whole.len());
+        let bytes = &whole[part.clone()];
+        let start = view.check_bounds(bytes.len()).map_err(WeightFailure::View)?;
         let contiguous = view.is_contiguous();
         if let (Payload::Mapped { offset, .. }, true) = (&payload, contiguous) {
-            let offset = offset + start;
+            let offset = offset + part.start + start;
             if offset.is_multiple_of(view.dtype.size()) {
                 let storage = Storage::Mapped {
                     map: self.archive.map.clone(),
@@ -170,10 +214,6 @@ impl<'a> ArchiveWeights<'a> {
                 return Ok(Tensor::from_storage(view.dtype, &view.shape, storage));
             }
         }
-        let bytes = match &payload {
-            Payload::Mapped { offset, len } => &self.archive.map[*offset..offset + len],
-            Payload::Owned(bytes) => bytes,
-        };
         let storage = if contiguous {
             AlignedBytes::from_slice(&bytes[start..start + len])
         } else {
@@ -214,6 +254,17 @@ impl WeightFailure {
 }
 
 impl WeightView {
+    fn check_rank(&self) -> Result<(), Bad> {
+        let (sizes, strides) = (self.shape.len(), self.strides.len());
+        if sizes > MAX_RANK {
+            return Err(format!("it has {sizes} dimensions; tensors have at most {MAX_RANK}").into());
+        }
+        match sizes == strides {
+            true => Ok(()),
+            false => Err(format!("it has {sizes} sizes but {strides} strides").into()),
+        }
+    }
+
     /// The offset of the first byte, if the whole view is inside the `stored` bytes of the entry.
     fn check_bounds(&self, stored: usize) -> Result<usize, Bad> {
         let last = self
@@ -271,30 +322,26 @@ impl WeightView {
     }
 }
 
-/// One row of a table.
-fn read_weight_view(v: &Value, prefix: &str) -> Result<WeightView, Bad> {
+fn read_row(v: &Value, prefix: &str) -> Result<Row, Bad> {
+    let entry = format!("{prefix}{}", get_text(v, "path_name")?);
     if read_bool(get_member(v, "use_pickle")?)? {
-        return Err(Bad::unsupported("it is stored as a pickled Python object"));
+        return Ok(Row::Saved(entry));
     }
     let meta = get_member(v, "tensor_meta")?;
     let sizes = |key: &str| -> Result<Vec<usize>, Bad> { get_list(meta, key)?.iter().map(read_count).collect() };
-    let (shape, strides) = (sizes("sizes")?, sizes("strides")?);
-    if shape.len() > MAX_RANK {
-        return Err(format!("it has {} dimensions; tensors have at most {MAX_RANK}", shape.len()).into());
-    }
-    if shape.len() != strides.len() {
-        return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()).into());
-    }
     if meta.get("layout").map(read_int).transpose()?.is_some_and(|l| l != 7) {
         return Err(Bad::unsupported("it is not a dense tensor"));
     }
-    Ok(WeightView {
-        entry: format!("{prefix}{}", get_text(v, "path_name")?),
+    let view = WeightView {
+        entry,
+        part: None,
         dtype: read_dtype(get_member(meta, "dtype")?)?,
-        shape,
-        strides,
+        shape: sizes("sizes")?,
+        strides: sizes("strides")?,
         offset: read_count(get_member(meta, "storage_offset")?)?,
-    })
+    };
+    view.check_rank()?;
+    Ok(Row::View(view))
 }
 
 fn read_count(v: &Value) -> Result<usize, Bad> {

@@ -3,7 +3,7 @@
 use super::element::{cast_slice, cast_slice_mut};
 use super::halves::round_to_bf16;
 use super::wide::{WideLoop, run_wide};
-use super::{Element, Tensor};
+use super::{Element, Tensor, float8};
 use crate::types::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -16,6 +16,7 @@ trait Exact: Element + Default {
     fn to_f64(self) -> f64;
     fn to_f32(self) -> f32;
     fn to_i64(self) -> i64;
+    fn to_u64(self) -> u64;
     /// The integer that narrow integers take their low bits from.
     fn to_i32(self) -> i32;
     fn is_zero(self) -> bool;
@@ -34,6 +35,13 @@ macro_rules! floats {
             if within { x as i64 } else { i64::MIN }
         }
         #[inline(always)]
+        fn to_u64(self) -> u64 {
+            let x = self as f64;
+            let above = (x >= 9.223372036854776e18) & (x < 1.8446744073709552e19);
+            let beyond = x >= 1.8446744073709552e19;
+            if above { x as u64 } else if beyond { 0 } else { self.to_i64() as u64 }
+        }
+        #[inline(always)]
         fn to_i32(self) -> i32 {
             let x = self as f64;
             let within = (x > -2147483649.0) & (x < 2147483648.0);
@@ -45,28 +53,23 @@ macro_rules! floats {
 }
 floats!(f32, f64);
 
-impl Exact for i64 {
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self as f64
-    }
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        self as f32
-    }
-    #[inline(always)]
-    fn to_i64(self) -> i64 {
-        self
-    }
-    #[inline(always)]
-    fn to_i32(self) -> i32 {
-        self as i32
-    }
-    #[inline(always)]
-    fn is_zero(self) -> bool {
-        self == 0
-    }
+macro_rules! integers {
+    ($($t:ty),*) => { $(impl Exact for $t {
+        #[inline(always)]
+        fn to_f64(self) -> f64 { self as f64 }
+        #[inline(always)]
+        fn to_f32(self) -> f32 { self as f32 }
+        #[inline(always)]
+        fn to_i64(self) -> i64 { self as i64 }
+        #[inline(always)]
+        fn to_u64(self) -> u64 { self as u64 }
+        #[inline(always)]
+        fn to_i32(self) -> i32 { self as i32 }
+        #[inline(always)]
+        fn is_zero(self) -> bool { self == 0 }
+    })* };
 }
+integers!(i64, u64);
 
 /// `out[i] = f(x[i])`.
 struct Each<'a, A, B, F>(&'a [A], &'a mut [B], F);
@@ -78,19 +81,20 @@ impl<A: Copy, B, F: Fn(A) -> B> WideLoop for Each<'_, A, B, F> {
     }
 }
 
-/// The tensor with its elements converted; `None` if a dtype is not one that fxc computes with.
+/// The tensor with its elements converted; `None` if a dtype is complex.
 pub(super) fn convert(t: &Tensor, to: DType) -> Option<Tensor> {
-    let computed = |d| DType::COMPUTED.contains(&d);
-    if !computed(t.dtype()) || !computed(to) {
+    if !t.dtype().is_held() || !to.is_held() {
         return None;
     }
     let mut out = Tensor::zeros(to, t.shape());
     let (size, bytes) = (t.dtype().size(), t.bytes());
+    let float8 = t.dtype().is_float8().then(|| float8_values(t.dtype(), to));
     let parts = bytes.chunks(BLOCK * size);
     for (x, y) in parts.zip(out.bytes_mut().chunks_mut(BLOCK * to.size())) {
         match t.dtype() {
             DType::F64 => encode(cast_slice::<f64>(x), to, y),
             DType::I64 => encode(cast_slice::<i64>(x), to, y),
+            DType::U64 => encode(cast_slice::<u64>(x), to, y),
             DType::F32 => encode(cast_slice::<f32>(x), to, y),
             DType::F16 | DType::BF16 => {
                 let mut wide = [0f32; BLOCK];
@@ -102,15 +106,34 @@ pub(super) fn convert(t: &Tensor, to: DType) -> Option<Tensor> {
                 }
                 encode(wide, to, y);
             }
-            d => {
-                let mut wide = [0i64; BLOCK];
-                let wide = &mut wide[..x.len() / size];
-                decode_integers(d, x, wide);
-                encode(wide, to, y);
-            }
+            d => match &float8 {
+                Some(values) => {
+                    let mut wide = [0f32; BLOCK];
+                    let wide = &mut wide[..x.len()];
+                    x.iter()
+                        .zip(&mut *wide)
+                        .for_each(|(&code, w)| *w = values[usize::from(code)]);
+                    encode(wide, to, y);
+                }
+                None => {
+                    let mut wide = [0i64; BLOCK];
+                    let wide = &mut wide[..x.len() / size];
+                    decode_integers(d, x, wide);
+                    encode(wide, to, y);
+                }
+            },
         }
     }
     Some(out)
+}
+
+/// The numbers of all codes of an 8-bit float, to be converted to `to`.
+fn float8_values(dtype: DType, to: DType) -> [f32; 256] {
+    std::array::from_fn(|code| match float8::decode(dtype, code as u8) {
+        // Rounding would keep the payload, which torch does not.
+        x if x.is_nan() && to == DType::BF16 => f32::NAN,
+        x => x,
+    })
 }
 
 fn decode_integers(dtype: DType, x: &[u8], out: &mut [i64]) {
@@ -119,6 +142,8 @@ fn decode_integers(dtype: DType, x: &[u8], out: &mut [i64]) {
         DType::I16 => run_wide(Each(cast_slice(x), out, |x: i16| x as i64)),
         DType::I8 => run_wide(Each(cast_slice(x), out, |x: i8| x as i64)),
         DType::B8 => run_wide(Each(x, out, |x: u8| (x != 0) as i64)),
+        DType::U16 => run_wide(Each(cast_slice(x), out, |x: u16| x as i64)),
+        DType::U32 => run_wide(Each(cast_slice(x), out, |x: u32| x as i64)),
         _ => run_wide(Each(x, out, |x: u8| x as i64)),
     }
 }
@@ -133,13 +158,20 @@ fn encode<A: Exact>(x: &[A], to: DType, out: &mut [u8]) {
         DType::I16 => run_wide(Each(x, cast_slice_mut(out), |x: A| x.to_i32() as i16)),
         DType::I8 => run_wide(Each(x, cast_slice_mut(out), |x: A| x.to_i32() as i8)),
         DType::U8 => run_wide(Each(x, out, |x: A| x.to_i32() as u8)),
+        DType::U16 => run_wide(Each(x, cast_slice_mut(out), |x: A| x.to_i32() as u16)),
+        DType::U32 => run_wide(Each(x, cast_slice_mut(out), |x: A| x.to_i64() as u32)),
+        DType::U64 => run_wide(Each(x, cast_slice_mut(out), A::to_u64)),
         DType::F16 => {
             let mut single = [0f32; BLOCK];
             let single = &mut single[..x.len()];
             run_wide(Each(x, single, A::to_f32));
             cast_slice_mut::<f16>(out).convert_from_f32_slice(single);
         }
-        _ => run_wide(Each(x, out, |x: A| !x.is_zero() as u8)),
+        DType::B8 => run_wide(Each(x, out, |x: A| !x.is_zero() as u8)),
+        to => match float8::Encoder::of(to) {
+            Some(encoder) => run_wide(Each(x, out, |x: A| encoder.encode(x.to_f32()))),
+            None => run_wide(Each(x, out, |x: A| float8::power_of_two(x.to_f32()))),
+        },
     }
 }
 
@@ -189,11 +221,12 @@ mod tests {
         ];
         values.extend((0..1000).map(|i| (i as f64 - 500.0) * 1.37));
         let scalars: Vec<Scalar> = values.iter().map(|&x| Scalar::F64(x)).collect();
-        for from in DType::COMPUTED {
+        let held = || DType::all().filter(|d| d.is_held());
+        for from in held() {
             let x = Tensor::from_scalars(from, &[values.len()], &scalars);
-            for to in DType::COMPUTED {
+            for to in held() {
                 let want = Tensor::from_fn(to, x.shape(), |i| x.get(i));
-                let got = convert(&x, to).expect("dtypes that fxc computes with");
+                let got = convert(&x, to).expect("dtypes that tensors hold");
                 for i in 0..values.len() {
                     let (got, want) = (got.get(i), want.get(i));
                     assert!(

@@ -17,7 +17,7 @@ pub trait Element: Copy + Send + Sync + 'static {
 macro_rules! elements {
     ($($t:ty => $d:ident),*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
 }
-elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8);
+elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8, u16 => U16, u32 => U32, u64 => U64);
 
 /// Reinterprets bytes as elements. Panics if they are not aligned or not a whole number of elements.
 pub(super) fn cast_slice<T: Element>(bytes: &[u8]) -> &[T] {

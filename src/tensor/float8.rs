@@ -71,37 +71,73 @@ pub(super) fn decode(dtype: DType, code: u8) -> f32 {
 
 /// The code of the number nearest to `x`, ties to even.
 pub(super) fn encode(dtype: DType, x: f32) -> u8 {
-    let Some(f) = format_of(dtype) else {
-        return power_of_two(x);
-    };
-    let sign = if x.is_sign_negative() { 0x80u8 } else { 0 };
-    if x.is_nan() {
-        return f.only_nan.unwrap_or(sign | 0x7f);
+    match Encoder::of(dtype) {
+        Some(e) => e.encode(x),
+        None => power_of_two(x),
     }
-    let size = x.abs() as f64;
-    let least = 1 - f.bias;
-    let exponent = if size == 0.0 {
-        least
-    } else {
-        (size.log2().floor() as i32).max(least)
-    };
-    // Rounding up to the next power of two carries into the exponent's code.
-    let steps = (size / 2f64.powi(exponent - f.fraction as i32)).round_ties_even();
-    let code = (exponent.saturating_add(f.bias - 1) as f64) * (1u32 << f.fraction) as f64 + steps;
-    // For infinity this is NaN, so no comparison with it holds.
-    let fits = code < f.above as f64;
-    if !fits {
-        return f.only_nan.unwrap_or(sign | f.large);
+}
+
+/// Rounds numbers to the codes of a format with a sign, without branches.
+#[derive(Clone, Copy)]
+pub(super) struct Encoder {
+    /// The number of fraction bits of f32 that a code lacks.
+    shift: u32,
+    /// The bits of the smallest normal number, as f32.
+    least: u32,
+    /// What the exponents of f32 exceed the code's by, at the place of the code's exponent.
+    rebias: u32,
+    /// A number whose last bit in f32 is the smallest number of the format.
+    magic: f32,
+    /// The first code above the finite numbers.
+    above: u32,
+    /// The codes for NaN and for numbers above the largest finite one.
+    nan: u8,
+    large: u8,
+    /// Whether these codes have a sign, and zero has one.
+    signed: bool,
+}
+
+impl Encoder {
+    /// The encoder for a dtype; `None` for `float8_e8m0fnu` and others.
+    pub(super) fn of(dtype: DType) -> Option<Encoder> {
+        let f = format_of(dtype)?;
+        let exponent = |e: i32| ((127 + e) as u32) << 23;
+        Some(Encoder {
+            shift: 23 - f.fraction,
+            least: exponent(1 - f.bias),
+            rebias: ((127 - f.bias) as u32) << f.fraction,
+            magic: f32::from_bits(exponent(24 - f.bias - f.fraction as i32)),
+            above: u32::from(f.above),
+            nan: f.only_nan.unwrap_or(0x7f),
+            large: f.only_nan.unwrap_or(f.large),
+            signed: f.only_nan.is_none(),
+        })
     }
-    match (code as u8, f.only_nan) {
-        (0, Some(_)) => 0,
-        (code, _) => sign | code,
+
+    /// The code of `x`.
+    #[inline(always)]
+    pub(super) fn encode(self, x: f32) -> u8 {
+        let size = x.to_bits() & 0x7fff_ffff;
+        let sign = (x.to_bits() >> 24) as u8 & 0x80;
+        // Rounding up to the next power of two carries into the exponent.
+        let half = (1 << (self.shift - 1)) - 1 + (size >> self.shift & 1);
+        let normal = ((size + half) >> self.shift).wrapping_sub(self.rebias);
+        let small = (f32::from_bits(size) + self.magic)
+            .to_bits()
+            .wrapping_sub(self.magic.to_bits());
+        let code = if size >= self.least { normal } else { small };
+        let fits = code < self.above;
+        let is_nan = size > f32::INFINITY.to_bits();
+        let other = if is_nan { self.nan } else { self.large };
+        let code = if fits { code as u8 } else { other };
+        let keeps_sign = self.signed | fits & (code != 0);
+        code | if keeps_sign { sign } else { 0 }
     }
 }
 
 /// torch's rounding to `float8_e8m0fnu`: the exponent's bits, rounded up from a factor of one and a half. The sign is
 /// dropped.
-fn power_of_two(x: f32) -> u8 {
+pub(super) fn power_of_two(x: f32) -> u8 {
     let bits = x.to_bits();
     let exponent = (bits >> 23 & 0xff) as u8;
     if exponent == 0xff {
@@ -123,6 +159,44 @@ mod tests {
         DType::F8E5M2FNUZ,
         DType::F8E8M0FNU,
     ];
+
+    /// The nearest code found by comparing all of them.
+    fn nearest(d: DType, x: f32) -> u8 {
+        let f = format_of(d).unwrap();
+        let size = f64::from(x.abs());
+        let value = |c: u8| f64::from(decode(d, c));
+        let limit = value(f.above - 1);
+        let step = limit - value(f.above - 2);
+        // The next number would be the first that does not exist. Half of the way rounds to it if its code is even.
+        let over = size - (limit + step / 2.0);
+        if over > 0.0 || over == 0.0 && f.above % 2 == 0 {
+            return f.only_nan.unwrap_or(f.large | if x < 0.0 { 0x80 } else { 0 });
+        }
+        let mut best = 0u8;
+        for c in 1..f.above {
+            let (old, new) = ((size - value(best)).abs(), (size - value(c)).abs());
+            if new < old || new == old && c % 2 == 0 {
+                best = c;
+            }
+        }
+        let signed = f.only_nan.is_none() || best != 0;
+        best | if signed && x.is_sign_negative() { 0x80 } else { 0 }
+    }
+
+    #[test]
+    fn the_nearest_code_is_found() {
+        for d in &ALL[..4] {
+            for i in 0..4000u32 {
+                // All exponents from 2^-24 to 2^18, ties included.
+                let bits = (103 << 23) + i * 88_001;
+                for x in [bits, bits & !0xf_ffff, bits & !0x7_ffff].map(f32::from_bits) {
+                    for x in [x, -x] {
+                        assert_eq!(encode(*d, x), nearest(*d, x), "{d} {x}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_code_comes_back() {

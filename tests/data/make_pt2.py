@@ -212,6 +212,60 @@ class Dropping(nn.Module):
         return self.lstm(x), self.gru(x), self.rnn(x), self.alone(x), self.attention(x, x, x), torch.rand(3)
 
 
+class Scaled(torch.Tensor):
+    """A tensor that computes its elements from others, as torchao's quantized weights do: elements times scales for each row."""
+
+    @staticmethod
+    def __new__(cls, elements, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, elements.shape, dtype=scale.dtype)
+
+    def __init__(self, elements, scale):
+        self.elements, self.scale = elements, scale
+
+    def __tensor_flatten__(self):
+        return ["elements", "scale"], None
+
+    @staticmethod
+    def __tensor_unflatten__(tensors, _context, _size, _stride):
+        return Scaled(tensors["elements"], tensors["scale"])
+
+    def dequantize(self):
+        elements = self.elements
+        elements = elements.dequantize() if isinstance(elements, Scaled) else elements.to(self.scale.dtype)
+        return elements * self.scale
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is nn.functional.linear:
+            x, w, *bias = args
+            return func(x, w.dequantize(), *bias)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return Scaled(*[func(t) for t in (args[0].elements, args[0].scale)])
+        raise NotImplementedError(func)
+
+
+class Subclasses(nn.Module):
+    """Weights of Python classes, whose archives hold pickles."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain, self.nested, self.rows = nn.Linear(4, 3), nn.Linear(3, 4), nn.Linear(4, 2)
+        integers = torch.randint(-8, 8, (3, 4), dtype=torch.int8)
+        self.plain.weight = nn.Parameter(Scaled(integers, torch.rand(3, 1)), requires_grad=False)
+        floats = torch.randn(4, 3).to(torch.float8_e4m3fn)
+        self.nested.weight = nn.Parameter(Scaled(Scaled(floats, torch.rand(4, 1)), torch.rand(1, 3)), requires_grad=False)
+        # Views: elements that are not stored in the order of the tensor, and ones that start inside of their storage.
+        halves = torch.randn(4, 2).bfloat16().t()
+        self.rows.weight = nn.Parameter(Scaled(halves, torch.rand(8, 1)[2:4]), requires_grad=False)
+
+    def forward(self, x):
+        return self.rows(self.nested(self.plain(x)))
+
+
 def short_paths(graph):
     """Stack traces name files by their last two parts, so that the cases hold nothing of the machine they were made on."""
     for n in graph.nodes:
@@ -226,7 +280,7 @@ def short_graphs(program):
             short_paths(m.graph)
 
 
-def write(name, model, args, kwargs=None, shapes=None, core=False, train=False):
+def write(name, model, args, kwargs=None, shapes=None, core=False, train=False, eager=False):
     kwargs = kwargs or {}
     torch.manual_seed(0)
     program = torch.export.export(model.train(train), args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -246,7 +300,7 @@ def write(name, model, args, kwargs=None, shapes=None, core=False, train=False):
     named = {n: v for n, v in zip(program.graph_signature.user_inputs, leaves) if isinstance(v, torch.Tensor)}
     torch.manual_seed(7)
     with torch.no_grad():
-        results = program.module()(*pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, args), **kwargs)
+        results = (model if eager else program.module())(*pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, args), **kwargs)
     for i, v in enumerate(pytree.tree_leaves(results)):
         if isinstance(v, torch.Tensor):
             named[f"output.{i}"] = v.detach().clone().contiguous()
@@ -278,5 +332,7 @@ if __name__ == "__main__":
     write("mutating_core", Mutating(), mutating, core=True)
     torch.manual_seed(6)
     write("unsigned", Unsigned(), (torch.randn(3, 4) * 1000,))
+    torch.manual_seed(9)
+    write("subclasses", Subclasses(), (torch.randn(5, 4),), eager=True)
     torch.manual_seed(8)
     write("dropping", Dropping(), (torch.randn(5, 2, 4),), train=True)

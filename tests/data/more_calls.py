@@ -313,6 +313,7 @@ graph("_grouped_mm", "    %r = call_function torch.nn.functional.grouped_mm(%a, 
       torch.cat([a[:1] @ m[0], a[1:] @ m[1]]), a=a, m=m, e=ends)
 graph("_grouped_mm", "    %r = call_function aten._grouped_mm.default(%a, %m)\n    output [%r]", torch.bmm(m, m.mT), a=m, m=m.mT.contiguous())
 call("torch._int_mm(%a, %b)", a=torch.arange(-40, 40, dtype=torch.int8).reshape(5, 16)[:, :8].repeat(4, 1), b=torch.arange(64, dtype=torch.int8).reshape(8, 8))
+call("torch._int_mm(%a, %b)", a=torch.arange(200, 232, dtype=torch.uint8).reshape(4, 8), b=torch.arange(-32, 32, dtype=torch.int8).reshape(8, 8))
 for gelu in (False, True):
     call(f"aten._addmm_activation.default(%c, %a, %b, beta=0.5, use_gelu={gelu})", c=values(3), a=values(2, 4), b=values(4, 3))
 call("torch.conv_tbc(%x, %w, %b, 1)", x=values(4, 2, 3), w=values(2, 3, 2), b=values(2))

@@ -7,6 +7,7 @@
 
 mod effects;
 mod lift;
+mod subclasses;
 
 pub use lift::lift;
 
@@ -84,6 +85,7 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     declare_ranges(module, &signature);
     let Some(graph) = module.entry_mut() else { return Ok(()) };
     effects::without_tokens(graph, &mut signature)?;
+    subclasses::split_inputs(graph, &mut signature);
     let mut attributes = vec![];
     unlift_inputs(graph, &signature, &mut attributes)?;
     unlift_outputs(graph, &signature)?;

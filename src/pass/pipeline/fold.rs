@@ -2,7 +2,7 @@
 //!
 //! The interpreter does the computing, so a folded value equals the value at run time. Results above the size limit,
 //! random draws and effects are not folded. Results that take the place of a constant may be larger: weights that are
-//! normalised in every call. A result whose elements are all equal becomes `full`, which needs no memory.
+//! normalised in every call, or stored as 8-bit floats. A result whose elements are all equal becomes `full`, which needs no memory.
 //!
 #![doc = include_str!("../examples/fold.md")]
 
@@ -83,7 +83,9 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, 
     let allowed = match () {
         // Products read stored integers, so the result is not a second copy in memory for long.
         _ if unpacks_integers(module, graph, n, ty) => usize::MAX,
-        _ if replaces_constant(module, graph, n, op, ty) => limit.saturating_mul(REPLACED).min(*left).max(limit),
+        _ if replaces_constant(module, graph, n, op, ty) || decodes_float8(module, graph, n, op, ty) => {
+            limit.saturating_mul(REPLACED).min(*left).max(limit)
+        }
         _ => limit,
     };
     let size = byte_len(ty.dtype, &ty.fixed_shape()?)?;
@@ -170,6 +172,14 @@ fn reads_elements(graph: &Graph, user: NodeId, n: NodeId) -> bool {
 fn viewed_operand(graph: &Graph, n: NodeId) -> Option<NodeId> {
     let op = canonical_op(graph, n).filter(|op| matches!(op.meaning, Meaning::View(_)))?;
     (!op.is(OpId::Full)).then(|| graph[n].args().first()?.as_leaf().copied())?
+}
+
+/// Whether the node makes floats of a constant of 8-bit floats that nothing else reads. Kernels do not compute with these, so every call
+/// would convert the whole weight.
+fn decodes_float8(module: &GraphModule, graph: &Graph, n: NodeId, op: &Op, ty: &TensorType) -> bool {
+    let source = graph[n].inputs().first().and_then(|&i| only_used_constant(graph, i));
+    let value = source.and_then(|s| module.attributes.get(graph[s].target())?.value.as_ref());
+    op.is(OpId::ConvertStored) && ty.dtype.is_float() && value.is_some_and(|t| t.dtype().is_float8())
 }
 
 /// Whether the node takes apart constants of 8-bit integers, such as weights of 4 bits: it computes 8-bit integers from them, at most as

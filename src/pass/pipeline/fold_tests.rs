@@ -9,14 +9,19 @@ use crate::types::DType;
 
 /// The targets of a graph's calls after folding, if the weight `w` has 600 x 600 elements, more than the limit.
 fn folded(body: &str) -> Vec<String> {
+    folded_from(DType::F32, body)
+}
+
+/// [`folded`] with a weight of this dtype.
+fn folded_from(dtype: DType, body: &str) -> Vec<String> {
     let text = format!(
-        "param w : f32[600, 600]\n\ngraph g {{\n    %x : f32[2, 600] = placeholder x\n    %w = get_attr w\n{body}}}\n"
+        "param w : {dtype}[600, 600]\n\ngraph g {{\n    %x : f32[2, 600] = placeholder x\n    %w = get_attr w\n{body}}}\n"
     );
     let (file, d) = crate::syntax::parse_text(crate::source::FileId(0), &text);
     assert!(!d.has_errors(), "{d:?}");
     let (mut m, d) = crate::graph::build(&file, "g");
     assert!(!d.has_errors(), "{d:?}");
-    let value = Tensor::from_fn(DType::F32, &[600, 600], |i| Scalar::F32((i % 7) as f32 + 1.0));
+    let value = Tensor::from_fn(dtype, &[600, 600], |i| Scalar::F32((i % 7) as f32 + 1.0));
     let w = Attribute {
         kind: AttributeKind::Parameter,
         ty: None,
@@ -83,4 +88,14 @@ fn a_large_constant_that_is_still_used_is_not_copied() {
     assert_eq!(folded(rearranged), ["t", "mm"]);
     let larger = "    %s = call_function to(%w, f64)\n    output %s\n";
     assert_eq!(folded(larger).len(), 1);
+}
+
+/// 8-bit floats become numbers that kernels compute with, and what is computed from these folds too.
+#[test]
+fn weights_of_8_bit_floats_are_decoded() {
+    let scaled = "    %t = call_function t(%w)\n    %f = call_function convert_stored(%t, f32)\n    \
+        %s = call_function mul(%f, 0.5)\n    %y = call_function mm(%x, %s)\n    output %y\n";
+    for dtype in [DType::F8E4M3FN, DType::F8E5M2, DType::F8E8M0FNU] {
+        assert_eq!(folded_from(dtype, scaled), ["mm"], "{dtype}");
+    }
 }

@@ -18,16 +18,19 @@ pub(super) fn rows() -> Vec<Op> {
         .spelled("torch.nn.functional.grouped_mm"),
         Op::composite("_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("mat2")?);
-            for t in [x, y] {
-                if t.dtype() != DType::I8 {
+            for (t, what, ok) in [
+                (x, "self dtype to be int8 or uint8", matches!(x.dtype(), DType::I8 | DType::U8)),
+                (y, "mat2 dtype to be int8", y.dtype() == DType::I8),
+            ] {
+                if !ok {
                     let name = t.dtype().torch_name();
-                    return Err(OpError::dtype(format!("_int_mm expects int8 matrices, got torch.{name}")));
+                    return Err(OpError::dtype(format!("_int_mm: Expected {what} but got {name}")));
                 }
             }
             let (x, y) = (b.to_dtype(x, DType::I32)?, b.to_dtype(y, DType::I32)?);
             b.mm(&x, &y).map(Val::Leaf)
         })
-        .doc("the int32 product of int8 matrices")
+        .doc("the int32 product of an int8 or uint8 matrix and an int8 matrix")
         .spelled("aten.@ torch.@"),
         Op::composite("_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
              Tensor",
