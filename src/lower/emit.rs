@@ -244,7 +244,7 @@ impl ProgramBuilder<'_> {
         {
             desc.quantized = contract::quantized_group(desc, t);
         }
-        contract::mark_exact_in_bf16(self.tir, def, args, &mut contract);
+        contract::mark_exact_factors(self.tir, def, args, &mut contract);
         let out = self.buffer(result);
         self.program.steps.push(Step::Contract {
             contract,

@@ -1,6 +1,6 @@
 //! Products of quantized operands, as products of their integers.
 //!
-//! With `x = (p - z) * s` and `w = (q - y) * t`, where `s` is a number and `t` is one for each output channel,
+//! With `x = (p - z) * s` and `w = (q - y) * t`, where `s` is a number or one for each row and `t` is one for each output channel,
 //! `x · w + b` is `((p - z) · (q - y)) * (s * t) + b`. The scales follow the product as an epilogue. They are multiplied once
 //! a result and not once an operand, so results differ by the rounding of f32.
 //!
@@ -8,8 +8,12 @@
 //! epilogue subtracts `z * Σ(q - y)` ([`MatMul::bytes`]). Otherwise the integers may be ones that bf16 represents, so that
 //! units that multiply bf16 compute the product without rounding ([`MatMul::exact_in_bf16`]).
 //!
+//! If `t` is a number for each group of product indices, and `p` is of i8, the weight keeps its scales: the product is `p · w`, whose rows are
+//! integers ([`MatMul::a_is_i8`]), from which the epilogue subtracts `z * Σw`.
+//!
 //! [`MatMul::bytes`]: crate::math::contract::MatMul::bytes
 //! [`MatMul::exact_in_bf16`]: crate::math::contract::MatMul::exact_in_bf16
+//! [`MatMul::a_is_i8`]: crate::math::contract::MatMul::a_is_i8
 
 mod bytes;
 mod operands;
@@ -20,10 +24,10 @@ use super::ir::{Def, Special, Tir, ValueId};
 use crate::op::{Contraction, IndexMap, OpResult};
 use crate::scalar::{Binary, Ref, ScalarExpr};
 use crate::target::{PairUnit, thread_target};
-use crate::tensor::{Quantized, Scalar, Tensor};
+use crate::tensor::{Element, Quantized, Scalar, Tensor};
 use crate::types::{DType, TensorType};
 pub(super) use bytes::read_bytes;
-use operands::{Scale, Zero, converted_bytes, row_sums, signed_bytes, split_scale, split_zero};
+use operands::{Scale, Zero, converted_bytes, row_sums, row_totals, signed_bytes, split_scale, split_zero};
 
 /// The most product indices of a product of bytes. Sums of as many products fit i32, for zero points up to
 /// [`operands::MAX_ZERO`].
@@ -59,9 +63,13 @@ fn move_scales_for(tir: &mut Tir, ProductUnits { bytes, pairs }: ProductUnits) -
         let Some(product) = QuantizedProduct::find(tir, v) else {
             return Ok(());
         };
-        let as_bytes = bytes.then(|| product.as_bytes(tir)).flatten();
+        let as_bytes = || bytes.then(|| product.as_bytes(tir)).flatten();
         let as_pairs = || pairs.then(|| product.as_pairs(tir)).flatten();
-        match as_bytes.or_else(as_pairs) {
+        let factors = match product.has_groups() {
+            true => bytes.then(|| product.as_rows(tir)).transpose()?.flatten(),
+            false => as_bytes().or_else(as_pairs),
+        };
+        match factors {
             Some(factors) => product.replace(tir, v, factors),
             None => Ok(()),
         }
@@ -102,10 +110,12 @@ struct QuantizedProduct {
 struct IntegerFactors {
     input: ValueId,
     weight: Tensor,
-    /// The zero point of the input, if it is still to be subtracted, and the sum of the weight for each output channel.
-    zero: Option<(Zero, Vec<i32>)>,
+    /// The zero point of the input, if it is still to be subtracted, and the sum of the weight for each output channel, of dtype `sums`.
+    zero: Option<(Zero, Tensor)>,
     /// The dtype of the sums.
     sums: DType,
+    /// Whether the weight keeps its scales.
+    scaled: bool,
 }
 
 impl QuantizedProduct {
@@ -126,19 +136,27 @@ impl QuantizedProduct {
         let Def::Constant(weight) = &tir.value(weight).def else {
             return None;
         };
-        weight.quantized().filter(|q| q.scale_run(1) == q.shape[1])?;
+        weight.quantized()?;
         let (input, scale) = split_scale(tir, args[input])?;
         Some(QuantizedProduct {
             contraction: contraction.clone(),
             input,
             scale,
-            weight: weight.clone(),
+            weight: match contraction {
+                Contraction::MatMul(_) => weight.reshape(&weight.quantized()?.shape),
+                _ => weight.clone(),
+            },
             bias: bias.map(|b| args[b]),
         })
     }
 
     fn is_grouped(&self) -> bool {
         matches!(&self.contraction, Contraction::Conv(c) if c.groups > 1)
+    }
+
+    /// Whether the weight has more than one scale for an output channel.
+    fn has_groups(&self) -> bool {
+        self.quantized().scale_run(1) != self.quantized().shape[1]
     }
 
     fn quantized(&self) -> &Quantized {
@@ -150,16 +168,35 @@ impl QuantizedProduct {
         let (input, zero) = split_zero(tir, self.input)?;
         let is_padded = matches!(&self.contraction, Contraction::Conv(c) if c.padding.iter().any(|&p| p > 0));
         let most = if self.is_grouped() { MOST_GROUPED } else { MOST_BYTES };
-        if is_padded && matches!(zero, Zero::Value(_)) || self.quantized().shape[1] > most {
+        if is_padded && !matches!(zero, Zero::Number(_)) || self.quantized().shape[1] > most {
             return None;
         }
         let weight = signed_bytes(self.quantized(), self.weight.shape())?;
         Some(IntegerFactors {
             input,
             weight,
-            zero: (!matches!(zero, Zero::Number(0))).then(|| (zero, row_sums(self.quantized()))),
+            zero: (!matches!(zero, Zero::Number(0))).then(|| (zero, vector(&row_sums(self.quantized())))),
             sums: DType::I32,
+            scaled: false,
         })
+    }
+
+    /// The factors as rows of 8-bit integers and a weight that keeps its scales.
+    fn as_rows(&self, tir: &mut Tir) -> OpResult<Option<IntegerFactors>> {
+        let parts = split_zero(tir, self.input).filter(|(v, _)| tir.value(*v).dtype == DType::I8);
+        let (Some((bytes, zero)), Contraction::MatMul(_)) = (parts, &self.contraction) else {
+            return Ok(None);
+        };
+        let mut e = Epilogue::default();
+        let root = e.arg(tir, bytes, DType::F32);
+        let shape = tir.value(bytes).shape.clone();
+        Ok(Some(IntegerFactors {
+            input: tir.push(DType::F32, &shape, e.into_def(root))?,
+            weight: self.weight.clone(),
+            zero: (!matches!(zero, Zero::Number(0))).then(|| (zero, vector(&row_totals(self.quantized())))),
+            sums: DType::F32,
+            scaled: true,
+        }))
     }
 
     /// The factors as numbers that bf16 represents.
@@ -170,6 +207,7 @@ impl QuantizedProduct {
             weight: self.quantized().without_scale().into_tensor(self.weight.shape())?,
             zero: None,
             sums: DType::F32,
+            scaled: false,
         })
     }
 
@@ -193,38 +231,38 @@ impl QuantizedProduct {
                 }
             }
         }
-        let weight = push_constant(tir, factors.weight)?;
+        let weight = push_constant(tir, factors.weight.clone())?;
         let product = Def::Contract {
             args: vec![factors.input, weight],
             contraction,
         };
-        let product = tir.push(factors.sums, &shape, product)?;
+        factors.input = tir.push(factors.sums, &shape, product)?;
         let along_channels = [vec![self.quantized().shape[0]], vec![1; spatial]].concat();
-        let epilogue = self.epilogue(tir, product, factors.zero, &along_channels)?;
+        let epilogue = self.epilogue(tir, factors, &along_channels)?;
         tir.values[v.0 as usize].def = epilogue;
         Ok(())
     }
 
-    /// The result, from the product of the integers. Values per channel have the given shape.
-    fn epilogue(
-        &self,
-        tir: &mut Tir,
-        product: ValueId,
-        zero: Option<(Zero, Vec<i32>)>,
-        along_channels: &[usize],
-    ) -> OpResult<Def> {
+    /// The result, from the product of the integers, which is `factors.input`. Values per channel have the given shape.
+    fn epilogue(&self, tir: &mut Tir, factors: IntegerFactors, along_channels: &[usize]) -> OpResult<Def> {
         let mut e = Epilogue::default();
-        let mut root = e.arg(tir, product, tir.value(product).dtype);
-        if let Some((zero, sums)) = zero {
+        let mut root = e.arg(tir, factors.input, factors.sums);
+        if let Some((zero, sums)) = factors.zero {
             let excess = e.excess(tir, zero, sums, along_channels)?;
             root = e.expr.binary(Binary::Sub, root, excess);
         }
         root = e.expr.cast(DType::F32, root);
-        let scales = push_constant(tir, self.channel_scales(along_channels))?;
-        let scales = e.arg(tir, scales, DType::F32);
-        root = e.expr.binary(Binary::Mul, root, scales);
-        if let Scale::Value(s) = self.scale {
-            let s = tir.view(s, IndexMap::Reshape, &[])?;
+        if !factors.scaled || matches!(self.scale, Scale::Number(_)) {
+            let scales = push_constant(tir, self.channel_scales(along_channels, factors.scaled))?;
+            let scales = e.arg(tir, scales, DType::F32);
+            root = e.expr.binary(Binary::Mul, root, scales);
+        }
+        let scale = match self.scale {
+            Scale::Number(_) => None,
+            Scale::Value(s) => Some(tir.view(s, IndexMap::Reshape, &[])?),
+            Scale::Rows(s) => Some(s),
+        };
+        if let Some(s) = scale {
             let s = e.arg(tir, s, DType::F32);
             root = e.expr.binary(Binary::Mul, root, s);
         }
@@ -239,21 +277,20 @@ impl QuantizedProduct {
         Ok(e.into_def(root))
     }
 
-    /// The factor of each channel of the product, as far as it is constant.
-    fn channel_scales(&self, shape: &[usize]) -> Tensor {
+    /// The factor of each channel of the product, as far as it is constant. Without that of the weight if this is `scaled`.
+    fn channel_scales(&self, shape: &[usize], scaled: bool) -> Tensor {
         let factor = match self.scale {
             Scale::Number(s) => s,
-            Scale::Value(_) => 1.0,
+            Scale::Value(_) | Scale::Rows(_) => 1.0,
         };
         let quantized = self.quantized();
-        let scales: Vec<f32> = (0..quantized.shape[0])
-            .map(|i| factor * quantized.scale_at(i, 0))
-            .collect();
+        let own = |i: usize| if scaled { 1.0 } else { quantized.scale_at(i, 0) };
+        let scales: Vec<f32> = (0..quantized.shape[0]).map(|i| factor * own(i)).collect();
         Tensor::from_slice(shape, &scales)
     }
 }
 
-/// The matrix with output features as rows that the operand `b` of a product is, or shows transposed.
+/// The matrix with output features as rows, possibly with other dims merged, that the operand `b` of a product is, or shows transposed.
 fn weight_rows(tir: &Tir, b: ValueId, transposed: bool) -> Option<ValueId> {
     let &[rows, cols] = &tir.value(b).shape[..] else {
         return None;
@@ -263,7 +300,9 @@ fn weight_rows(tir: &Tir, b: ValueId, transposed: bool) -> Option<ValueId> {
         true => [cols as i64, 1],
         false => [1, rows as i64],
     };
-    let is_whole = tir.value(access.base).shape.len() == 2 && tir.value(access.base).numel() == rows * cols;
+    let base = tir.value(access.base);
+    let features = if transposed { rows } else { cols };
+    let is_whole = base.numel() == rows * cols && base.shape.first() == Some(&features);
     (is_whole && access.strides == shown).then_some(access.base)
 }
 
@@ -282,16 +321,29 @@ impl Epilogue {
         self.expr.cast(dtype, arg)
     }
 
-    /// The zero point times the sums of the weight, by which a product of bytes is too large.
-    fn excess(&mut self, tir: &mut Tir, zero: Zero, mut sums: Vec<i32>, along_channels: &[usize]) -> OpResult<Ref> {
+    /// The zero point times the sums of the weight, by which a product of integers is too large.
+    fn excess(&mut self, tir: &mut Tir, zero: Zero, mut sums: Tensor, along_channels: &[usize]) -> OpResult<Ref> {
         if let Zero::Number(z) = zero {
-            sums.iter_mut().for_each(|s| *s = s.wrapping_mul(z));
+            sums = match sums.dtype() {
+                DType::F32 => vector(&sums.as_slice::<f32>().iter().map(|s| s * z as f32).collect::<Vec<_>>()),
+                _ => vector(
+                    &sums
+                        .as_slice::<i32>()
+                        .iter()
+                        .map(|s| s.wrapping_mul(z))
+                        .collect::<Vec<_>>(),
+                ),
+            };
         }
-        let sums = push_constant(tir, Tensor::from_slice(along_channels, &sums))?;
-        let sums = self.arg(tir, sums, DType::I32);
-        let Zero::Value(z) = zero else { return Ok(sums) };
-        let z = tir.view(z, IndexMap::Reshape, &[])?;
-        let z = self.arg(tir, z, DType::I32);
+        let dtype = sums.dtype();
+        let sums = push_constant(tir, sums.reshape(along_channels))?;
+        let sums = self.arg(tir, sums, dtype);
+        let z = match zero {
+            Zero::Number(_) => return Ok(sums),
+            Zero::Value(z) => tir.view(z, IndexMap::Reshape, &[])?,
+            Zero::Rows(z) => z,
+        };
+        let z = self.arg(tir, z, dtype);
         Ok(self.expr.binary(Binary::Mul, sums, z))
     }
 
@@ -302,6 +354,10 @@ impl Epilogue {
             args: self.args,
         }
     }
+}
+
+fn vector<T: Element>(elements: &[T]) -> Tensor {
+    Tensor::from_slice(&[elements.len()], elements)
 }
 
 fn push_constant(tir: &mut Tir, tensor: Tensor) -> OpResult<ValueId> {

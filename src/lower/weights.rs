@@ -82,6 +82,11 @@ enum WeightForm {
     Parameter(QuantParameter),
 }
 
+/// Whether [`fold_quantized_weights`] makes a constant of the pointwise value `v` if only products read it.
+pub(super) fn is_quantized_weight(tir: &Tir, v: ValueId) -> bool {
+    matches!(tir.value(v).def, Def::Pointwise { .. }) && quantized_tensor(tir, v).is_some()
+}
+
 /// The weight `v` as a tensor, if it is computed from integers.
 fn quantized_tensor(tir: &Tir, v: ValueId) -> Option<Tensor> {
     let value = tir.value(v);

@@ -50,6 +50,7 @@ pub(in crate::lower) fn matmul(
         activation: act,
         quantized: None,
         exact_in_bf16: false,
+        a_is_i8: false,
         bytes: None,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
@@ -217,15 +218,18 @@ pub(in crate::lower) fn set_byte_input(contract: &mut Contract, input: Option<By
     }
 }
 
-/// Notes in the descriptor whether bf16 represents the elements of both factors.
-pub(in crate::lower) fn mark_exact_in_bf16(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
+/// Notes in the descriptor which elements of the factors of an f32 product narrower formats represent: of both bf16, of the first i8.
+pub(in crate::lower) fn mark_exact_factors(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
     let Def::Contract { contraction, .. } = def else { return };
     if contraction.out().dtype != DType::F32 {
         return;
     }
     let is_exact = |i: usize| tir.is_exact_in_bf16(args[i]);
     match (contraction, contract) {
-        (Contraction::MatMul(p), Contract::MatMul(desc, _)) => desc.exact_in_bf16 = is_exact(p.a) && is_exact(p.b),
+        (Contraction::MatMul(p), Contract::MatMul(desc, _)) => {
+            desc.exact_in_bf16 = is_exact(p.a) && is_exact(p.b);
+            desc.a_is_i8 = tir.integer_range(args[p.a]).is_some_and(|r| r.is_exact_in_i8());
+        }
         (Contraction::Conv(c), Contract::Conv(desc, _)) => {
             desc.exact_in_bf16 = is_exact(c.input) && is_exact(c.weight);
         }
@@ -323,6 +327,7 @@ mod tests {
             activation: Activation::None,
             quantized: None,
             exact_in_bf16: false,
+            a_is_i8: false,
             bytes: None,
         };
         let merged = merge_rows(d.clone());

@@ -2,6 +2,7 @@
 //! as it reads them takes less time than a product of operands that were converted before.
 
 use crate::lower::ir::{Def, Tir, ValueId};
+use crate::lower::weights::is_quantized_weight;
 use crate::op::{Build, Call, OpBuilder, OpId, OpResult, Traced};
 use crate::types::{DType, TensorType, Val};
 
@@ -25,10 +26,10 @@ pub(in crate::lower) fn recognise_vector_product(
     if !matches!(dtype, DType::F16 | DType::BF16) || depth == 0 {
         return Ok(None);
     }
-    // Constants are converted and packed once.
+    // Constants are converted and packed once, and integers stay integers.
     let is_constant = |v: ValueId| {
         let base = tir.access(v).map_or(v, |a| a.base);
-        matches!(tir.value(base).def, Def::Constant(_))
+        matches!(tir.value(base).def, Def::Constant(_)) || is_quantized_weight(tir, base)
     };
     if is_constant(*x) || is_constant(*y) {
         return Ok(None);

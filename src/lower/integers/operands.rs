@@ -8,20 +8,24 @@ use crate::types::DType;
 /// The greatest magnitude of a zero point of bytes.
 pub(super) const MAX_ZERO: i32 = 256;
 
-/// A scale of an operand: one number.
+/// A scale of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Scale {
     Number(f32),
     /// A value of one element.
     Value(ValueId),
+    /// A number for each row of a matrix, in a column.
+    Rows(ValueId),
 }
 
-/// A zero point of an operand: one integer.
+/// A zero point of an operand, an integer.
 #[derive(Clone, Copy)]
 pub(super) enum Zero {
     Number(i32),
     /// A value of one element.
     Value(ValueId),
+    /// An integer for each row of a matrix, in a column.
+    Rows(ValueId),
 }
 
 /// The expression of a pointwise value with one result.
@@ -73,6 +77,12 @@ impl Expression<'_> {
         self.tir.value(*v).numel() == 1
     }
 
+    /// Whether a value is a column with an element for each row of the matrix.
+    fn is_column(&self, v: &ValueId) -> bool {
+        let &[rows, _] = self.shape else { return false };
+        self.tir.value(*v).shape == [rows, 1]
+    }
+
     fn constant(&self, r: Ref) -> Option<f32> {
         match self.expr.node(r) {
             ScalarNode::Op(ScalarOp::Const(Scalar::F32(x))) => Some(x),
@@ -88,7 +98,11 @@ pub(super) fn split_scale(tir: &Tir, v: ValueId) -> Option<(ValueId, Scale)> {
     let whole = |r: Ref| e.arg(r, false).filter(|v| e.is_whole(v));
     let number = |r: Ref| match e.constant(r) {
         Some(s) => Some(Scale::Number(s)),
-        None => e.arg(r, true).filter(|v| e.is_single(v)).map(Scale::Value),
+        None => match e.arg(r, true)? {
+            v if e.is_single(&v) => Some(Scale::Value(v)),
+            v if e.is_column(&v) => Some(Scale::Rows(v)),
+            _ => None,
+        },
     };
     let split = |x, y| Some((whole(x)?, number(y)?));
     split(x, y).or_else(|| split(y, x))
@@ -113,9 +127,20 @@ pub(super) fn split_zero(tir: &Tir, v: ValueId) -> Option<(ValueId, Zero)> {
         |v: &ValueId| tir.value(*v).dtype.is_int() && tir.integer_range(*v).is_some_and(|r| r.is_exact_in_bf16());
     let zero = match e.constant(y) {
         Some(z) => Zero::Number(Some(z as i32).filter(|&i| i as f32 == z && i.abs() <= MAX_ZERO)?),
-        None => Zero::Value(e.arg(y, true).filter(|v| e.is_single(v) && is_small(v))?),
+        None => match converted_integers(tir, e.arg(y, true)?) {
+            v if !is_small(&v) => return None,
+            v if e.is_single(&v) => Zero::Value(v),
+            v if e.is_column(&v) => Zero::Rows(v),
+            _ => return None,
+        },
     };
     Some((integers, zero))
+}
+
+/// The integers that `v`, of f32, is converted from, or else `v`.
+fn converted_integers(tir: &Tir, v: ValueId) -> ValueId {
+    let source = Expression::of_value(tir, v).and_then(|e| e.arg(e.root, true).filter(|s| e.is_whole(s)));
+    source.filter(|s| tir.value(*s).dtype.is_int()).unwrap_or(v)
 }
 
 /// The bytes that `v`, of i32, is converted from.
@@ -146,6 +171,18 @@ pub(super) fn signed_bytes(q: &Quantized, shape: &[usize]) -> Option<Tensor> {
         }
     });
     fits.then(|| Tensor::from_slice(shape, &bytes))
+}
+
+/// The sum of the elements of a weight, for each row.
+pub(super) fn row_totals(q: &Quantized) -> Vec<f32> {
+    let (inner, mut totals) = (q.inner_dim(), vec![0f64; q.shape[0]]);
+    q.for_each_line(|index, line| {
+        for (i, &x) in line.iter().enumerate() {
+            let [row, col] = if inner == 1 { [index, i] } else { [i, index] };
+            totals[row] += f64::from(x) * f64::from(q.scale_at(row, col));
+        }
+    });
+    totals.into_iter().map(|t| t as f32).collect()
 }
 
 /// The sum of the integers of a weight minus their zero points, for each row.

@@ -2,10 +2,15 @@ use super::*;
 
 /// The tensor IR of `text`, with quantized weights as constants, after a change.
 fn changed(text: &str, change: impl FnOnce(&mut Tir) -> OpResult<()>) -> Tir {
+    changed_with(text, 1, change)
+}
+
+/// [`changed`] with weights of `groups` scales for each output channel.
+fn changed_with(text: &str, groups: usize, change: impl FnOnce(&mut Tir) -> OpResult<()>) -> Tir {
     let mut tir = Tir::parse(text).unwrap();
     for v in &mut tir.values {
         if matches!(v.def, Def::Constant(_)) {
-            v.def = Def::Constant(quantized_weight(&v.shape));
+            v.def = Def::Constant(quantized_weight(&v.shape, groups));
         }
     }
     change(&mut tir).unwrap();
@@ -78,6 +83,69 @@ fn zero_points_follow_the_product_of_bytes() {
     };
     let row: i64 = (0..64).map(|i| i % 7 - 3).sum();
     assert_eq!(sums.get(0).to_i64(), 3 * row);
+}
+
+/// Activations that were quantized with a scale and a zero point for each row.
+const ROWS: &str = "\
+%q: i8[2, 64] = input 0
+%z: i8[2, 1] = input 1
+%s: f32[2, 1] = input 2
+%f: f32[2, 64] = map(%q) { f32.cast(a0) }
+%g: f32[2, 1] = map(%z) { f32.cast(a0) }
+%d: f32[2, 64] = map(%f, %g) { sub(a0, a1) }
+%x: f32[2, 64] = map(%d, %s) { mul(a0, a1) }
+%w: f32[64, 64] = constant
+%m: f32[2, 64] = matmul(%x, %w) transpose_b=1
+return %m
+";
+
+#[test]
+fn scales_of_rows_follow_the_product_of_bytes() {
+    assert_eq!(
+        computed(&moved(ROWS, true, true)),
+        [
+            "%m#3: i32[2, 64] = matmul(%q, %m#2) transpose_b=1",
+            "%m#4: f32[2, 64] = map(%m#3, %m#1, %z, %m, %s) { mul(mul(f32.cast(sub(a0, mul(a1, i32.cast(a2)))), a3), a4) }",
+            "return %m#4",
+        ]
+    );
+}
+
+/// A weight with scales for groups keeps them, and its rows are small integers.
+#[test]
+fn scales_of_rows_follow_the_product_with_groups() {
+    let blocks = ROWS
+        .replace("%w: f32[64, 64]", "%b: f32[64, 2, 32]")
+        .replace("%m:", "%w: f32[64, 64] = reshape(%b)\n%m:");
+    let tir = changed_with(&blocks, 2, |tir| {
+        move_scales_for(
+            tir,
+            ProductUnits {
+                bytes: true,
+                pairs: true,
+            },
+        )
+    });
+    assert_eq!(
+        computed(&tir),
+        [
+            "%m#2: f32[2, 64] = map(%q) { f32.cast(a0) }",
+            "%m#3: f32[2, 64] = matmul(%m#2, %m#1) transpose_b=1",
+            "%m#4: f32[2, 64] = map(%m#3, %m, %z, %s) { mul(sub(a0, mul(a1, f32.cast(a2))), a3) }",
+            "return %m#4",
+        ]
+    );
+    let sums = tir
+        .values
+        .iter()
+        .find(|v| v.name.starts_with("m") && v.shape == [64])
+        .unwrap();
+    let Def::Constant(sums) = &sums.def else {
+        panic!("the sums are constant")
+    };
+    let part = |range: std::ops::Range<i32>| range.map(|i| i % 7 - 3).sum::<i32>() as f64;
+    // The scales of row 3 are 1.0 and 2.0.
+    assert_eq!(sums.get(3).to_f64(), part(0..32) + 2.0 * part(32..64));
 }
 
 /// As `addmm` and `mm` with the transpose of a weight.
@@ -184,21 +252,22 @@ return (%sum, %pool, %scaled, %both, %mixed)
 }
 
 /// Rows of i8, each with a scale of its own.
-fn quantized_weight(shape: &[usize]) -> Tensor {
+fn quantized_weight(shape: &[usize], groups: usize) -> Tensor {
     use crate::tensor::{BlockValues, Quantized};
     let (rows, cols) = (shape[0], shape[1..].iter().product());
     let integers: Vec<i8> = (0..rows * cols).map(|i| (i % cols % 7) as i8 - 3).collect();
-    let scales: Vec<f32> = (0..rows).map(|i| 0.25 * (1 + i) as f32).collect();
+    let scale = |i: usize| 0.25 * (1 + i / groups) as f32 * (1 + i % groups) as f32;
+    let scales: Vec<f32> = (0..rows * groups).map(scale).collect();
     let quantized = Quantized {
         integers: Tensor::from_slice(&[rows, cols], &integers),
         strides: [cols, 1],
         shape: [rows, cols],
         zero: None,
         scale: Some(BlockValues {
-            values: Tensor::from_slice(&[rows], &scales),
+            values: Tensor::from_slice(&[rows * groups], &scales),
             offset: 0,
-            block: [1, cols],
-            strides: [1, 0],
+            block: [1, cols / groups],
+            strides: [groups, (groups > 1) as usize],
         }),
         dtype: DType::F32,
     };

@@ -30,6 +30,11 @@ impl IntegerRange {
         self.low >= -256.0 && self.high <= 256.0
     }
 
+    /// Whether i8 represents all of them.
+    pub(in crate::lower) fn is_exact_in_i8(self) -> bool {
+        self.is_within(IntegerRange::new(-128.0, 127.0))
+    }
+
     fn is_within(self, other: IntegerRange) -> bool {
         self.low >= other.low && self.high <= other.high
     }

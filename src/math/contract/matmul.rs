@@ -66,6 +66,8 @@ pub struct MatMul {
     /// Whether bf16 represents all elements of the factors exactly. Products of pairs are then exact, and sums are
     /// rounded as those of f32. The units that multiply pairs take denormal numbers for zeros.
     pub exact_in_bf16: bool,
+    /// Whether all elements of A, of f32, are integers from -128 to 127.
+    pub a_is_i8: bool,
     /// For products of bytes: the dtype of A. B is i8, [`dtype`](Self::dtype) is that of the result, i32, and there is neither an
     /// addend nor an activation.
     pub bytes: Option<ByteInput>,
@@ -89,6 +91,7 @@ impl MatMul {
             activation: Activation::None,
             quantized: None,
             exact_in_bf16: false,
+            a_is_i8: false,
             bytes: None,
         }
     }

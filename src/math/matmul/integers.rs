@@ -7,6 +7,8 @@ mod form;
 mod kernels;
 mod pack;
 mod pairing;
+#[cfg(target_arch = "x86_64")]
+mod small;
 
 use crate::math::contract::{Constant, MatMul};
 use crate::math::scratch::{self, Scratch};
@@ -23,8 +25,15 @@ pub(super) const ROWS: usize = 4;
 const DIGIT_ROWS: usize = 256;
 /// The same where an unpacked B is multiplied in pairs.
 const DIGIT_ROWS_OF_PAIRS: usize = 8;
+/// The maximum number of rows of 8-bit integers that are multiplied as such. More would not stay in the L2 cache.
+const SMALL_ROWS: usize = 1024;
 /// Groups of product indices are multiples of this if four are side by side.
 const QUAD_BLOCK: usize = 32;
+
+#[cfg(target_arch = "x86_64")]
+use small::MAX_GROUP as MAX_SMALL_GROUP;
+#[cfg(not(target_arch = "x86_64"))]
+const MAX_SMALL_GROUP: usize = 0;
 
 /// A packed B. For each panel of `nr` columns and each group of product indices it has `nr` scales, then as many zero points,
 /// if there are any; after those of all panels, for each panel the integers: product index by product index, or, for kernels that
@@ -39,14 +48,19 @@ pub(super) struct PackedIntegers {
     panels: usize,
     /// Whether four product indices are side by side.
     in_quads: bool,
+    /// Whether the elements of A are 8-bit integers.
+    has_small_rows: bool,
 }
 
 /// Rows of A as the kernels need them.
-pub(super) struct PreparedRows {
-    /// For each row, the sum of each group of its elements, by which products multiply the zero points. Empty without zero points.
-    sums: Scratch,
+pub(super) enum PreparedRows {
+    /// The rows themselves. For each row, the sum of each group of its elements, by which products multiply the zero points. Empty
+    /// without zero points.
+    Plain(Scratch),
     #[cfg(target_arch = "x86_64")]
-    digits: Option<digits::Digits>,
+    Digits(digits::Digits),
+    #[cfg(target_arch = "x86_64")]
+    Small(small::SmallRows),
 }
 
 impl PackedIntegers {
@@ -70,6 +84,7 @@ impl PackedIntegers {
             group,
             panels,
             in_quads,
+            has_small_rows: desc.a_is_i8,
         })
     }
 
@@ -78,6 +93,7 @@ impl PackedIntegers {
     pub(super) fn most_rows(&self, in_pairs: bool) -> usize {
         match (self.has_digits(), in_pairs) {
             (false, _) => ROWS,
+            (true, _) if self.multiplies_small_rows() => SMALL_ROWS,
             (true, false) => DIGIT_ROWS,
             (true, true) => DIGIT_ROWS_OF_PAIRS,
         }
@@ -86,6 +102,11 @@ impl PackedIntegers {
     /// Whether rows are multiplied as digits.
     fn has_digits(&self) -> bool {
         self.in_quads && self.form.storage != StoredWidth::Words
+    }
+
+    /// Whether rows are multiplied as the 8-bit integers that they are.
+    fn multiplies_small_rows(&self) -> bool {
+        cfg!(target_arch = "x86_64") && self.has_digits() && self.has_small_rows && self.group <= MAX_SMALL_GROUP
     }
 
     /// The integers of panel `j`, and what its groups have.
@@ -134,23 +155,22 @@ impl PackedIntegers {
     /// The pointers of `rows` are valid, and the machine supports `isa`, and multiplies four bytes at a time if B was packed for that.
     pub(super) unsafe fn prepare(&self, isa: Isa, rows: &FewRows) -> PreparedRows {
         #[cfg(target_arch = "x86_64")]
-        if self.has_digits() {
+        if self.multiplies_small_rows() {
             // SAFETY: guaranteed by the caller.
-            let digits = unsafe { digits::Digits::new(rows, self.k) };
-            if digits.is_some() {
-                let sums = scratch::take_buffer(0);
-                return PreparedRows { sums, digits };
-            }
+            return PreparedRows::Small(unsafe { small::SmallRows::new(rows, self.k, self.group) });
         }
-        PreparedRows {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_digits()
             // SAFETY: guaranteed by the caller.
-            sums: unsafe { self.sum_groups(isa, rows) },
-            #[cfg(target_arch = "x86_64")]
-            digits: None,
+            && let Some(digits) = unsafe { digits::Digits::new(rows, self.k) }
+        {
+            return PreparedRows::Digits(digits);
         }
+        // SAFETY: guaranteed by the caller.
+        PreparedRows::Plain(unsafe { self.sum_groups(isa, rows) })
     }
 
-    /// The sums of [`PreparedRows`].
+    /// The sums of [`PreparedRows::Plain`].
     ///
     /// # Safety
     /// As for [`PackedIntegers::prepare`].
@@ -176,22 +196,28 @@ impl PackedIntegers {
     /// The panel exists, the pointers of `rows` are valid for it, and the machine is as for [`PackedIntegers::prepare`].
     pub(super) unsafe fn multiply(&self, isa: Isa, j: usize, rows: FewRows, prepared: &PreparedRows) {
         let (data, groups) = self.panel(j);
-        let job = ProductJob {
+        let mut job = ProductJob {
             data,
             storage: self.form.storage,
             in_quads: self.in_quads,
             groups,
             k: self.k,
-            sums: prepared.sums.as_ptr(),
+            sums: std::ptr::null(),
             rows,
         };
-        #[cfg(target_arch = "x86_64")]
-        if let Some(digits) = &prepared.digits {
-            // SAFETY: guaranteed by the caller.
-            return unsafe { digits::multiply(&job, digits) };
-        }
         // SAFETY: guaranteed by the caller.
-        unsafe { product_kernel(isa)(&job) };
+        unsafe {
+            match prepared {
+                PreparedRows::Plain(sums) => {
+                    job.sums = sums.as_ptr();
+                    product_kernel(isa)(&job);
+                }
+                #[cfg(target_arch = "x86_64")]
+                PreparedRows::Digits(digits) => digits::multiply(&job, digits),
+                #[cfg(target_arch = "x86_64")]
+                PreparedRows::Small(small) => small::multiply(&job, small),
+            }
+        }
     }
 }
 

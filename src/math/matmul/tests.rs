@@ -127,6 +127,7 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
         activation: c.activation,
         quantized: None,
         exact_in_bf16: false,
+        a_is_i8: false,
         bytes: None,
     };
     let want = expected(c, &a, &b, addend.as_ref(), strides);

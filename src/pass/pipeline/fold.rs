@@ -83,7 +83,7 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, 
     let allowed = match () {
         // Products read stored integers, so the result is not a second copy in memory for long.
         _ if unpacks_integers(module, graph, n, ty) => usize::MAX,
-        _ if replaces_constant(module, graph, n, op, ty) || decodes_float8(module, graph, n, op, ty) => {
+        _ if replaces_constant(module, graph, n, op, ty) || decodes_float8(module, graph, n, ty) => {
             limit.saturating_mul(REPLACED).min(*left).max(limit)
         }
         _ => limit,
@@ -174,12 +174,14 @@ fn viewed_operand(graph: &Graph, n: NodeId) -> Option<NodeId> {
     (!op.is(OpId::Full)).then(|| graph[n].args().first()?.as_leaf().copied())?
 }
 
-/// Whether the node makes floats of a constant of 8-bit floats that nothing else reads. Kernels do not compute with these, so every call
-/// would convert the whole weight.
-fn decodes_float8(module: &GraphModule, graph: &Graph, n: NodeId, op: &Op, ty: &TensorType) -> bool {
+/// Whether the node converts a constant of 8-bit floats, that nothing else reads, to larger ones. Kernels do not compute with 8-bit floats,
+/// so every call would convert the whole weight.
+fn decodes_float8(module: &GraphModule, graph: &Graph, n: NodeId, ty: &TensorType) -> bool {
     let source = graph[n].inputs().first().and_then(|&i| only_used_constant(graph, i));
     let value = source.and_then(|s| module.attributes.get(graph[s].target())?.value.as_ref());
-    op.is(OpId::ConvertStored) && ty.dtype.is_float() && value.is_some_and(|t| t.dtype().is_float8())
+    let numel = ty.fixed_shape().and_then(|shape| byte_len(DType::U8, &shape));
+    let is_source = |t: &Tensor| t.dtype().is_float8() && Some(t.numel()) == numel;
+    ty.dtype.is_float() && !ty.dtype.is_float8() && value.is_some_and(is_source)
 }
 
 /// Whether the node takes apart constants of 8-bit integers, such as weights of 4 bits: it computes 8-bit integers from them, at most as

@@ -97,5 +97,10 @@ fn weights_of_8_bit_floats_are_decoded() {
         %s = call_function mul(%f, 0.5)\n    %y = call_function mm(%x, %s)\n    output %y\n";
     for dtype in [DType::F8E4M3FN, DType::F8E5M2, DType::F8E8M0FNU] {
         assert_eq!(folded_from(dtype, scaled), ["mm"], "{dtype}");
+        assert_eq!(
+            folded_from(dtype, &scaled.replace("convert_stored", "to")),
+            ["mm"],
+            "{dtype}"
+        );
     }
 }

@@ -20,7 +20,7 @@ const DIGITS: usize = 3;
 const LANES: usize = 16;
 
 /// Some rows as digits.
-pub(super) struct Digits {
+pub(in crate::math::matmul) struct Digits {
     k: usize,
     /// For each row and digit, a byte for each element, from the lowest digit on.
     bytes: Scratch,
@@ -275,7 +275,7 @@ unsafe fn start_sums<const R: usize>(rows: &[DigitRow; R], b: usize, offset: i32
 /// The low nibbles and the high nibbles.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
-fn split_nibbles(w: [__m512i; 2]) -> [[__m512i; 2]; 2] {
+pub(super) fn split_nibbles(w: [__m512i; 2]) -> [[__m512i; 2]; 2] {
     let mask = _mm512_set1_epi8(15);
     let high = [_mm512_srli_epi32::<4>(w[0]), _mm512_srli_epi32::<4>(w[1])];
     [

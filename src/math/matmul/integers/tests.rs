@@ -92,6 +92,7 @@ fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: Zero
         false => MatMul::linear(DType::F32, m, n, k),
     };
     let want = run(kernels, Precision::F32, &desc, &a, Constant::from_bytes(w.bytes()));
+    compare_small_rows(kernels, &desc, group, &w, zeros);
     let packs = Packs::default();
     let packer = Packer::new(&packs);
     let desc = MatMul {
@@ -133,6 +134,36 @@ fn compare(kernels: PairKernels, sizes: [usize; 3], range: [i64; 2], zeros: Zero
             (got - want).abs() <= 1e-5 * want.abs().max(100.0 * k as f32),
             "{sizes:?} {m}: {got} {want}"
         );
+    }
+}
+
+/// The same with rows of 8-bit integers.
+fn compare_small_rows(kernels: PairKernels, desc: &MatMul, group: usize, w: &Tensor, zeros: Zeros) {
+    let mut random = SplitMix::new(4);
+    let a: Vec<f32> = (0..desc.m * desc.k)
+        .map(|_| (random.next_u64() % 256) as f32 - 128.0)
+        .collect();
+    let a = Tensor::from_slice(&[desc.m, desc.k], &a);
+    let want = run(kernels, Precision::F32, desc, &a, Constant::from_bytes(w.bytes()));
+    let small = MatMul {
+        quantized: Some(group),
+        a_is_i8: true,
+        ..desc.clone()
+    };
+    let packs = Packs::default();
+    let packer = Packer::new(&packs);
+    // Units that multiply pairs round the weight, but rows of integers do not reach them.
+    let exact = kernels.has_quads && group.is_multiple_of(32) && zeros != Zeros::Far;
+    for precision in [Precision::F32, Precision::Bf16].into_iter().take(1 + exact as usize) {
+        let got = run(kernels, precision, &small, &a, Constant::from_tensor(w, &packer));
+        for (got, want) in got.iter().zip(&want) {
+            let bound = 1e-5 * want.abs().max(3000.0 * desc.k as f32);
+            assert!(
+                (got - want).abs() <= bound,
+                "{kernels} {group} {}: {got} {want}",
+                desc.m
+            );
+        }
     }
 }
 
