@@ -99,7 +99,8 @@ class Model(CompiledModel):
 
         passes: finds the first pass that changes a result instead.
         every: checks every node, even if the final results agree.
-        rtol, atol: the tolerances, as in `numpy.allclose`. By default, rtol is 1e-4, 1e-3 for f16 and 1.6e-2 for bf16.
+        rtol, atol: the tolerances, as in `numpy.allclose`. By default, rtol is 1e-4, 1e-3 for f16 and 1.6e-2 for bf16; for
+        these two, half of it times the largest magnitude is allowed in addition.
         """
         search = {"passes": passes, "every": every, "rtol": rtol, "atol": atol}
         row = _fxc.bisect(self, search, args, kwargs)

@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 /// How far results may differ.
 #[derive(clap::Args)]
 pub(super) struct ToleranceArgs {
-    /// Relative tolerance, with respect to each expected element [default: 0.0001, 0.001 for f16 and 0.016 for bf16]
+    /// Relative tolerance, with respect to each expected element [default: 0.0001, 0.001 for f16 and 0.016 for bf16; for these two, half of it
+    /// times the largest magnitude is allowed in addition]
     #[arg(long)]
     rtol: Option<f64>,
     /// Absolute tolerance

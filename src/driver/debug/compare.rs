@@ -3,7 +3,8 @@
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 
-/// A tolerance: `|got - want| <= atol + rtol * |want|`, as in `numpy.allclose`, with NaN equal to NaN.
+/// A tolerance: `|got - want| <= atol + rtol * |want|`, as in `numpy.allclose`, with NaN equal to NaN. For half types, the default also
+/// allows for half of `rtol` times the largest magnitude of the tensor: an element near zero may be a sum of large numbers, each rounded before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Relative to the expected element; `None` stands for one that suits the dtype.
@@ -21,6 +22,15 @@ impl Tolerance {
             DType::BF16 => 1.6e-2,
             _ => 1e-4,
         })
+    }
+
+    /// What elements of `dtype` may differ by whatever their size, if the largest is `largest`.
+    fn absolute_for(&self, dtype: DType, largest: f64) -> f64 {
+        let is_half = matches!(dtype, DType::F16 | DType::BF16);
+        match self.rtol.is_none() && is_half {
+            true => self.atol + self.rtol_for(dtype) / 2.0 * largest,
+            false => self.atol,
+        }
     }
 }
 
@@ -61,19 +71,19 @@ pub(crate) fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Diff
         return d;
     }
     let exact = !want.dtype().is_float();
-    let rtol = tolerance.rtol_for(got.dtype());
-    let mut largest = 0f64;
+    let largest = largest_magnitude(want);
+    let (rtol, atol) = (
+        tolerance.rtol_for(got.dtype()),
+        tolerance.absolute_for(got.dtype(), largest),
+    );
     for i in 0..want.numel() {
         let (g, w) = (got.get(i), want.get(i));
         let (x, y) = (scalar_to_f64(g), scalar_to_f64(w));
-        if y.is_finite() {
-            largest = largest.max(y.abs());
-        }
         if g == w || !exact && (x == y || (x.is_nan() && y.is_nan())) {
             continue;
         }
         let diff = absolute_difference(x, y);
-        let outside = exact || !y.is_finite() || diff > tolerance.atol + rtol * y.abs();
+        let outside = exact || !y.is_finite() || diff > atol + rtol * y.abs();
         d.outside += outside as usize;
         // Large integers may differ by less than f64 resolves.
         if diff > d.max_abs || (outside && d.outside == 1 && d.max_abs == 0.0) {
@@ -84,6 +94,12 @@ pub(crate) fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Diff
         d.relative = d.max_abs / largest.max(f64::MIN_POSITIVE);
     }
     d
+}
+
+/// The largest finite magnitude of an element.
+fn largest_magnitude(t: &Tensor) -> f64 {
+    let sizes = (0..t.numel()).map(|i| scalar_to_f64(t.get(i)).abs());
+    sizes.filter(|x| x.is_finite()).fold(0.0, f64::max)
 }
 
 /// `|x - y|`; infinite if it is NaN.
@@ -145,6 +161,24 @@ mod tests {
             assert!(compare(&at(1.0 + step), &at(1.0), t).agrees(), "{dtype}");
             assert!(!compare(&at(1.0 + 4.0 * step), &at(1.0), t).agrees(), "{dtype}");
         }
+    }
+
+    /// An element that is the difference of large numbers is as uncertain as they are.
+    #[test]
+    fn half_types_may_differ_by_a_part_of_the_largest_element() {
+        let t = Tolerance { rtol: None, atol: 0.0 };
+        for (dtype, step) in [(DType::F16, 4e-4), (DType::BF16, 7e-3)] {
+            let at = |x: f32| Tensor::from_slice(&[2], &[100.0f32, x]).to(dtype);
+            assert!(compare(&at(100.0 * step), &at(0.0), t).agrees(), "{dtype}");
+            assert!(!compare(&at(200.0 * step), &at(0.0), t).agrees(), "{dtype}");
+            let t = Tolerance {
+                rtol: Some(1.6e-2),
+                ..t
+            };
+            assert!(!compare(&at(100.0 * step), &at(0.0), t).agrees(), "{dtype}");
+        }
+        let single = |x: f32| Tensor::from_slice(&[2], &[100.0f32, x]);
+        assert!(!compare(&single(0.04), &single(0.0), t).agrees());
     }
 
     #[test]
