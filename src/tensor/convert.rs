@@ -37,7 +37,7 @@ macro_rules! floats {
         #[inline(always)]
         fn to_u64(self) -> u64 {
             let x = self as f64;
-            let above = (x >= 9.223372036854776e18) & (x < 1.8446744073709552e19);
+            let above = (9.223372036854776e18..1.8446744073709552e19).contains(&x);
             let beyond = x >= 1.8446744073709552e19;
             if above { x as u64 } else if beyond { 0 } else { self.to_i64() as u64 }
         }
@@ -87,44 +87,48 @@ pub(super) fn convert(t: &Tensor, to: DType) -> Option<Tensor> {
         return None;
     }
     let mut out = Tensor::zeros(to, t.shape());
-    let (size, bytes) = (t.dtype().size(), t.bytes());
     let float8 = t.dtype().is_float8().then(|| float8_values(t.dtype(), to));
-    let parts = bytes.chunks(BLOCK * size);
+    let parts = t.bytes().chunks(BLOCK * t.dtype().size());
     for (x, y) in parts.zip(out.bytes_mut().chunks_mut(BLOCK * to.size())) {
-        match t.dtype() {
-            DType::F64 => encode(cast_slice::<f64>(x), to, y),
-            DType::I64 => encode(cast_slice::<i64>(x), to, y),
-            DType::U64 => encode(cast_slice::<u64>(x), to, y),
-            DType::F32 => encode(cast_slice::<f32>(x), to, y),
-            DType::F16 | DType::BF16 => {
+        match &float8 {
+            Some(values) => {
                 let mut wide = [0f32; BLOCK];
-                let wide = &mut wide[..x.len() / size];
-                if t.dtype() == DType::F16 {
-                    cast_slice::<f16>(x).convert_to_f32_slice(wide);
-                } else {
-                    run_wide(Each(cast_slice(x), wide, bf16::to_f32));
-                }
+                let wide = &mut wide[..x.len()];
+                x.iter()
+                    .zip(&mut *wide)
+                    .for_each(|(&code, w)| *w = values[usize::from(code)]);
                 encode(wide, to, y);
             }
-            d => match &float8 {
-                Some(values) => {
-                    let mut wide = [0f32; BLOCK];
-                    let wide = &mut wide[..x.len()];
-                    x.iter()
-                        .zip(&mut *wide)
-                        .for_each(|(&code, w)| *w = values[usize::from(code)]);
-                    encode(wide, to, y);
-                }
-                None => {
-                    let mut wide = [0i64; BLOCK];
-                    let wide = &mut wide[..x.len() / size];
-                    decode_integers(d, x, wide);
-                    encode(wide, to, y);
-                }
-            },
+            None => convert_block(t.dtype(), x, to, y),
         }
     }
     Some(out)
+}
+
+/// Converts up to [`BLOCK`] elements, which are not 8-bit floats.
+fn convert_block(from: DType, x: &[u8], to: DType, y: &mut [u8]) {
+    match from {
+        DType::F64 => encode(cast_slice::<f64>(x), to, y),
+        DType::I64 => encode(cast_slice::<i64>(x), to, y),
+        DType::U64 => encode(cast_slice::<u64>(x), to, y),
+        DType::F32 => encode(cast_slice::<f32>(x), to, y),
+        DType::F16 | DType::BF16 => {
+            let mut wide = [0f32; BLOCK];
+            let wide = &mut wide[..x.len() / from.size()];
+            if from == DType::F16 {
+                cast_slice::<f16>(x).convert_to_f32_slice(wide);
+            } else {
+                run_wide(Each(cast_slice(x), wide, bf16::to_f32));
+            }
+            encode(wide, to, y);
+        }
+        _ => {
+            let mut wide = [0i64; BLOCK];
+            let wide = &mut wide[..x.len() / from.size()];
+            decode_integers(from, x, wide);
+            encode(wide, to, y);
+        }
+    }
 }
 
 /// The numbers of all codes of an 8-bit float, to be converted to `to`.

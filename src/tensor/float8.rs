@@ -169,13 +169,13 @@ mod tests {
         let step = limit - value(f.above - 2);
         // The next number would be the first that does not exist. Half of the way rounds to it if its code is even.
         let over = size - (limit + step / 2.0);
-        if over > 0.0 || over == 0.0 && f.above % 2 == 0 {
+        if over > 0.0 || over == 0.0 && f.above.is_multiple_of(2) {
             return f.only_nan.unwrap_or(f.large | if x < 0.0 { 0x80 } else { 0 });
         }
         let mut best = 0u8;
         for c in 1..f.above {
             let (old, new) = ((size - value(best)).abs(), (size - value(c)).abs());
-            if new < old || new == old && c % 2 == 0 {
+            if new < old || new == old && c.is_multiple_of(2) {
                 best = c;
             }
         }

@@ -17,7 +17,12 @@ pub fn write(dir: &Dir) {
     dir.file("version.pt2", edited(&archive, graph, "\"major\": 8", "\"major\": 9"));
     dir.file(
         "pickled.pt2",
-        edited(&archive, config, "\"use_pickle\": false", "\"use_pickle\": true"),
+        edited(
+            &std::fs::read(root().join("tests/data/subclasses.pt2")).unwrap(),
+            graph,
+            "torch.ops.export.access_subclass_inner_tensor.default",
+            "torch.ops.aten.alias.default",
+        ),
     );
     dir.file("misspelt.pt2", edited(&archive, config, "net.0.weight", "net.0.wieght"));
     dir.file("digits.safetensors", &weights);

@@ -47,10 +47,10 @@ fn stages_use_only_stages_before_them() {
 const LOWER: [&str; 16] = [
     "refused",
     "ir",
+    "weights",
     "contract",
     "special",
     "read",
-    "weights",
     "integers",
     "pools",
     "layout",

@@ -27,13 +27,10 @@ const DIGIT_ROWS: usize = 256;
 const DIGIT_ROWS_OF_PAIRS: usize = 8;
 /// The maximum number of rows of 8-bit integers that are multiplied as such. More would not stay in the L2 cache.
 const SMALL_ROWS: usize = 1024;
+/// The largest group for these. The sum of as many products of a signed byte and an unsigned one, and of the correction for the offset, fits i32.
+const MAX_SMALL_GROUP: usize = 1 << 15;
 /// Groups of product indices are multiples of this if four are side by side.
 const QUAD_BLOCK: usize = 32;
-
-#[cfg(target_arch = "x86_64")]
-use small::MAX_GROUP as MAX_SMALL_GROUP;
-#[cfg(not(target_arch = "x86_64"))]
-const MAX_SMALL_GROUP: usize = 0;
 
 /// A packed B. For each panel of `nr` columns and each group of product indices it has `nr` scales, then as many zero points,
 /// if there are any; after those of all panels, for each panel the integers: product index by product index, or, for kernels that

@@ -14,9 +14,6 @@ use std::arch::x86_64::*;
 
 /// The number of lanes of a vector.
 const LANES: usize = 16;
-/// The largest group. The sum of as many products of a signed byte and an unsigned one, and of the correction for the offset, fits i32.
-pub(super) const MAX_GROUP: usize = 1 << 15;
-
 /// Rows of integers from -128 to 127, as bytes.
 pub(in crate::math::matmul) struct SmallRows {
     k: usize,
