@@ -45,7 +45,7 @@ pub use namer::Namer;
 pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm};
 pub use purity::is_impure;
 pub use signature::{InputSpec, OutputSpec, Signature, lift, unlift};
-pub(crate) use signature::{traced_minimum, type_output};
+pub(crate) use signature::{MAX_PART_DEPTH, traced_minimum, type_output};
 pub use text::{NodeText, TorchLine};
 pub use torch::codegen::PyTreeParams;
 pub use torch::print as torch_print;

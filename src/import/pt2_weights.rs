@@ -6,7 +6,7 @@ use super::pickle::SavedTensor;
 use super::pt2_scalars::read_dtype;
 use crate::budget;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::GraphModule;
+use crate::graph::{GraphModule, MAX_PART_DEPTH};
 use crate::tensor::files::MAX_RANK;
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};
 use crate::types::{DType, Val};
@@ -27,6 +27,9 @@ enum Row {
     Saved(String),
 }
 
+/// The size in bytes that pickles may have in all before those that were read are forgotten.
+const KEPT_PICKLES: usize = 1 << 22;
+
 /// The location and layout of a tensor. Tied weights have equal views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WeightView {
@@ -45,6 +48,8 @@ pub(super) struct ArchiveWeights<'a> {
     rows: HashMap<String, Result<Row, Bad>>,
     /// Files of tensors of Python classes, by entry.
     saved: HashMap<String, SavedTensor>,
+    /// The size in bytes of the pickles in `saved`.
+    pickles: usize,
     loaded: HashMap<WeightView, Tensor>,
     /// The bytes of all copies.
     copied: usize,
@@ -77,6 +82,7 @@ impl<'a> ArchiveWeights<'a> {
             archive,
             rows,
             saved: HashMap::new(),
+            pickles: 0,
             loaded: HashMap::new(),
             copied: 0,
         }
@@ -144,7 +150,7 @@ impl<'a> ArchiveWeights<'a> {
     /// The view of a tensor: that of the name, or of an attribute of a tensor of a Python class (`weight.qdata`).
     fn find_view(&mut self, name: &str) -> Result<Option<WeightView>, WeightFailure> {
         let mut owner = name;
-        loop {
+        for _ in 0..=MAX_PART_DEPTH {
             match self.rows.get(owner) {
                 Some(Ok(Row::View(view))) if owner.len() == name.len() => return Ok(Some(view.clone())),
                 Some(Ok(Row::Saved(entry))) => {
@@ -158,9 +164,10 @@ impl<'a> ArchiveWeights<'a> {
             }
             match owner.rsplit_once('.') {
                 Some((outer, _)) => owner = outer,
-                None => return Ok(None),
+                None => break,
             }
         }
+        Ok(None)
     }
 
     /// The view of the tensor at `path` in an entry that is a file of `torch.save`.
@@ -168,6 +175,11 @@ impl<'a> ArchiveWeights<'a> {
         if !self.saved.contains_key(&entry) {
             let payload = self.archive.read_payload(&entry).map_err(WeightFailure::Archive)?;
             let saved = SavedTensor::read(self.archive.bytes(&payload)).map_err(WeightFailure::View)?;
+            self.pickles += saved.pickle_len();
+            if self.pickles > KEPT_PICKLES {
+                self.saved.clear();
+                self.pickles = saved.pickle_len();
+            }
             self.saved.insert(entry.clone(), saved);
         }
         let view = self.saved[&entry].find_view(path).map_err(WeightFailure::View)?;

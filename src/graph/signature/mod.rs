@@ -10,6 +10,7 @@ mod lift;
 mod subclasses;
 
 pub use lift::lift;
+pub(crate) use subclasses::MAX_PART_DEPTH;
 
 use crate::diag::words::count;
 use crate::graph::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, NodeId, Opcode};

@@ -63,6 +63,14 @@ impl Pickle {
         self.root
     }
 
+    /// All dicts and their items.
+    pub(super) fn dicts(&self) -> impl Iterator<Item = (Id, &[(Id, Id)])> {
+        self.objects.iter().enumerate().filter_map(|(id, o)| match o {
+            Object::Dict(items) => Some((id, &items[..])),
+            _ => None,
+        })
+    }
+
     /// An object.
     pub(super) fn get(&self, id: Id) -> &Object {
         &self.objects[id]

@@ -13,8 +13,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use zip::CompressionMethod;
 
-/// The maximum size of a pickle, in bytes. That of a tensor has less than ten thousand, and its objects take up to 40 times as much.
-const MAX_PICKLE: u64 = 1 << 22;
+/// The maximum size of a pickle, in bytes. That of a tensor has less than ten thousand, and its objects take up to 50 times as much.
+const MAX_PICKLE: usize = 1 << 16;
+/// The longest name of an attribute, in bytes.
+const MAX_NAME: usize = 128;
+
+/// The entry with the pickle.
+const PICKLE: &str = "data.pkl";
 
 /// How many calls of functions that rebuild a tensor may contain each other, for example that of a parameter.
 const MAX_CALLS: usize = 8;
@@ -22,6 +27,8 @@ const MAX_CALLS: usize = 8;
 /// A file of `torch.save` that holds one tensor.
 pub(super) struct SavedTensor {
     pickle: Pickle,
+    /// The items of the pickle's dicts, by dict and name.
+    items: HashMap<(Id, String), Id>,
     /// The bytes of the file's entries, by their names without the common folder.
     entries: HashMap<String, Range<usize>>,
 }
@@ -58,12 +65,18 @@ impl SavedTensor {
         if entries.get("byteorder").is_some_and(|r| &bytes[r.clone()] != b"little") {
             return Err(Bad::unsupported("it was saved on a big-endian machine"));
         }
-        let pickle = entries.get("data.pkl").ok_or("its file has no entry `data.pkl`")?;
-        if pickle.len() as u64 > MAX_PICKLE {
+        let pickle = entries.get(PICKLE).ok_or("its file has no entry `data.pkl`")?;
+        if pickle.len() > MAX_PICKLE {
             return Err(Bad::unsupported(format!("its pickle exceeds {MAX_PICKLE} bytes")));
         }
         let pickle = Pickle::read(&bytes[pickle.clone()])?;
-        Ok(SavedTensor { pickle, entries })
+        let items = named_items(&pickle);
+        Ok(SavedTensor { pickle, items, entries })
+    }
+
+    /// The size of the pickle in bytes.
+    pub(super) fn pickle_len(&self) -> usize {
+        self.entries.get(PICKLE).map_or(0, |r| r.len())
     }
 
     /// The tensor itself if `path` is empty, or else the attribute of an attribute … at the path: `qdata`, `a.b`.
@@ -91,16 +104,14 @@ impl SavedTensor {
     fn attribute(&self, tensor: Id, name: &str) -> Result<Id, Bad> {
         let (_, args) = self.call(tensor)?;
         // `_rebuild_from_type_v2(function, class, args, state)`; the state may be a pair of attributes and slots.
-        let mut state = args.get(3).map(|s| self.pickle.get(*s));
-        if let Some(Object::Tuple(pair)) = state {
-            state = pair.first().map(|s| self.pickle.get(*s));
-        }
-        let Some(Object::Dict(items)) = state else {
-            return Err(format!("it has no attributes, but the graph reads `{name}`").into());
-        };
-        let named = |(key, _): &&(Id, Id)| matches!(self.pickle.get(*key), Object::Text(t) if t == name);
-        let found = items.iter().rfind(named).map(|(_, value)| *value);
-        found.ok_or_else(|| format!("it has no attribute `{name}`").into())
+        let state = args.get(3).and_then(|s| match self.pickle.get(*s) {
+            Object::Tuple(pair) => pair.first(),
+            _ => Some(s),
+        });
+        let found = state.and_then(|dict| self.items.get(&(*dict, name.to_string())));
+        found
+            .copied()
+            .ok_or_else(|| format!("it has no attribute `{name}`").into())
     }
 
     /// The innermost function that rebuilds a tensor, and its arguments.
@@ -111,7 +122,7 @@ impl SavedTensor {
                 // The data of a parameter.
                 ("torch._utils._rebuild_parameter", [data, ..]) => at = *data,
                 ("torch._tensor._rebuild_from_type_v2", [inner, _, args, ..]) => {
-                    return Ok((self.name(*inner), self.items(*args)));
+                    return Ok((self.name(*inner), self.elements(*args)));
                 }
                 _ => return Ok((function, args)),
             }
@@ -121,7 +132,7 @@ impl SavedTensor {
 
     fn call(&self, at: Id) -> Result<(&str, &[Id]), Bad> {
         match self.pickle.get(at) {
-            Object::Call { function, args } => Ok((self.name(*function), self.items(*args))),
+            Object::Call { function, args } => Ok((self.name(*function), self.elements(*args))),
             _ => Err(Bad::unsupported("it is not a tensor")),
         }
     }
@@ -134,7 +145,7 @@ impl SavedTensor {
         }
     }
 
-    fn items(&self, at: Id) -> &[Id] {
+    fn elements(&self, at: Id) -> &[Id] {
         match self.pickle.get(at) {
             Object::Tuple(items) | Object::List(items) => items,
             _ => &[],
@@ -147,11 +158,11 @@ impl SavedTensor {
             return Err("its pickle lacks arguments".into());
         };
         let sizes_of =
-            |list: &Id| -> Result<Vec<usize>, Bad> { self.items(*list).iter().map(|n| self.size(*n)).collect() };
+            |list: &Id| -> Result<Vec<usize>, Bad> { self.elements(*list).iter().map(|n| self.size(*n)).collect() };
         let Object::Persistent(key) = self.pickle.get(*storage) else {
             return Err("its pickle lacks a storage".into());
         };
-        let [_, class, key, ..] = self.items(*key) else {
+        let [_, class, key, ..] = self.elements(*key) else {
             return Err("its pickle does not describe the storage".into());
         };
         let Object::Text(key) = self.pickle.get(*key) else {
@@ -184,6 +195,21 @@ impl SavedTensor {
             _ => Err("its pickle has a size that is not a number".into()),
         }
     }
+}
+
+/// The items of all dicts whose keys are text. Of equal keys, the last one counts.
+fn named_items(pickle: &Pickle) -> HashMap<(Id, String), Id> {
+    let mut named = HashMap::new();
+    for (dict, items) in pickle.dicts() {
+        for (key, value) in items {
+            if let Object::Text(name) = pickle.get(*key)
+                && name.len() <= MAX_NAME
+            {
+                named.insert((dict, name.clone()), *value);
+            }
+        }
+    }
+    named
 }
 
 /// The function that rebuilds a tensor without storage.
