@@ -218,7 +218,7 @@ pub(in crate::lower) fn set_byte_input(contract: &mut Contract, input: Option<By
     }
 }
 
-/// Notes in the descriptor which elements of the factors of an f32 product narrower formats represent: of both bf16, of the first i8.
+/// Notes in the descriptor of an f32 product whether bf16 represents the elements of both factors, and i8 those of the first.
 pub(in crate::lower) fn mark_exact_factors(tir: &Tir, def: &Def, args: &[ValueId], contract: &mut Contract) {
     let Def::Contract { contraction, .. } = def else { return };
     if contraction.out().dtype != DType::F32 {
@@ -228,7 +228,7 @@ pub(in crate::lower) fn mark_exact_factors(tir: &Tir, def: &Def, args: &[ValueId
     match (contraction, contract) {
         (Contraction::MatMul(p), Contract::MatMul(desc, _)) => {
             desc.exact_in_bf16 = is_exact(p.a) && is_exact(p.b);
-            desc.a_is_i8 = tir.integer_range(args[p.a]).is_some_and(|r| r.is_exact_in_i8());
+            desc.a_is_i8 = tir.is_converted_from_i8(args[p.a]);
         }
         (Contraction::Conv(c), Contract::Conv(desc, _)) => {
             desc.exact_in_bf16 = is_exact(c.input) && is_exact(c.weight);

@@ -30,11 +30,6 @@ impl IntegerRange {
         self.low >= -256.0 && self.high <= 256.0
     }
 
-    /// Whether i8 represents all of them.
-    pub(in crate::lower) fn is_exact_in_i8(self) -> bool {
-        self.is_within(IntegerRange::new(-128.0, 127.0))
-    }
-
     fn is_within(self, other: IntegerRange) -> bool {
         self.low >= other.low && self.high <= other.high
     }
@@ -85,18 +80,37 @@ impl Tir {
         self.is_converted_from_bf16(v) || self.integer_range(v).is_some_and(|r| r.is_exact_in_bf16())
     }
 
-    /// Views are followed in a loop: a chain of them may be long.
-    fn is_converted_from_bf16(&self, mut v: ValueId) -> bool {
+    /// Whether `v` was converted from i8. Bounds are not enough: numbers that were rounded and clamped may be NaN.
+    pub(in crate::lower) fn is_converted_from_i8(&self, v: ValueId) -> bool {
+        self.converted_dtype(self.viewed(v)) == Some(DType::I8)
+    }
+
+    /// The value that `v` is a view of. Views are followed in a loop: a chain of them may be long.
+    fn viewed(&self, mut v: ValueId) -> ValueId {
         while let Def::View { arg, .. } = &self.value(v).def {
             v = *arg;
         }
-        match &self.value(v).def {
-            Def::Pointwise { expr, .. } => match expr.roots[..] {
-                [root] => {
-                    matches!(expr.node(root), ScalarNode::Op(ScalarOp::Cast(_, x)) if expr.dtype(x) == DType::BF16)
-                }
-                _ => false,
+        v
+    }
+
+    /// The dtype that a pointwise value was converted from last.
+    fn converted_dtype(&self, v: ValueId) -> Option<DType> {
+        let Def::Pointwise { expr, .. } = &self.value(v).def else {
+            return None;
+        };
+        match expr.roots[..] {
+            [root] => match expr.node(root) {
+                ScalarNode::Op(ScalarOp::Cast(_, x)) => Some(expr.dtype(x)),
+                _ => None,
             },
+            _ => None,
+        }
+    }
+
+    fn is_converted_from_bf16(&self, v: ValueId) -> bool {
+        let v = self.viewed(v);
+        match &self.value(v).def {
+            Def::Pointwise { .. } => self.converted_dtype(v) == Some(DType::BF16),
             // The last 16 bits of such an f32 are zeros.
             Def::Constant(t) if t.dtype() == DType::F32 && t.quantized().is_none() => {
                 t.as_slice::<f32>().iter().all(|x| x.to_bits() & 0xffff == 0)
@@ -239,6 +253,22 @@ mod tests {
         assert!(minus("0.0").unwrap().is_exact_in_bf16());
         assert!(!minus("-9.0").unwrap().is_exact_in_bf16());
         assert_eq!(minus("0.5"), None);
+    }
+
+    /// Only a conversion from i8 excludes NaN.
+    #[test]
+    fn clamped_numbers_are_not_i8() {
+        let text = "\
+%x: f32[4] = input 0
+%c: f32[4] = map(%x) { min(max(round(a0), f32(-128.0)), f32(127.0)) }
+%q: i8[4] = map(%c) { i8.cast(a0) }
+%f: f32[4] = map(%q) { f32.cast(a0) }
+%v: f32[2, 2] = reshape(%f)
+";
+        let tir = Tir::parse(text).unwrap();
+        let is_i8: Vec<bool> = (0..5).map(|i| tir.is_converted_from_i8(ValueId(i))).collect();
+        assert_eq!(is_i8, [false, false, false, true, true]);
+        assert_eq!(tir.integer_range(ValueId(1)), tir.integer_range(ValueId(3)));
     }
 
     #[test]
