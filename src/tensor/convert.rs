@@ -22,12 +22,23 @@ trait Exact: Element + Default {
     fn is_zero(self) -> bool;
 }
 
+/// The methods that are the same for all numbers.
+macro_rules! widen {
+    () => {
+        #[inline(always)]
+        fn to_f64(self) -> f64 {
+            self as f64
+        }
+        #[inline(always)]
+        fn to_f32(self) -> f32 {
+            self as f32
+        }
+    };
+}
+
 macro_rules! floats {
     ($($t:ty),*) => { $(impl Exact for $t {
-        #[inline(always)]
-        fn to_f64(self) -> f64 { self as f64 }
-        #[inline(always)]
-        fn to_f32(self) -> f32 { self as f32 }
+        widen!();
         #[inline(always)]
         fn to_i64(self) -> i64 {
             let x = self as f64;
@@ -55,10 +66,7 @@ floats!(f32, f64);
 
 macro_rules! integers {
     ($($t:ty),*) => { $(impl Exact for $t {
-        #[inline(always)]
-        fn to_f64(self) -> f64 { self as f64 }
-        #[inline(always)]
-        fn to_f32(self) -> f32 { self as f32 }
+        widen!();
         #[inline(always)]
         fn to_i64(self) -> i64 { self as i64 }
         #[inline(always)]

@@ -25,7 +25,8 @@ pub(super) const ROWS: usize = 4;
 const DIGIT_ROWS: usize = 256;
 /// The same where an unpacked B is multiplied in pairs.
 const DIGIT_ROWS_OF_PAIRS: usize = 8;
-/// The maximum number of rows of 8-bit integers that are multiplied as such. More would not stay in the L2 cache.
+/// The maximum number of rows of 8-bit integers that are multiplied as such. Each panel reads all of them again, and more may not stay in the L2
+/// cache; other limits were not measured.
 const SMALL_ROWS: usize = 1024;
 /// The largest group for these. The sum of as many products of a signed byte and an unsigned one, and of the correction for the offset, fits i32.
 const MAX_SMALL_GROUP: usize = 1 << 15;

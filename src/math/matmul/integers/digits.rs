@@ -5,9 +5,8 @@
 //! each digit. These sums are exact. An element is off by at most 2⁻²² of the largest of its block, which is less than what rounding
 //! loses when numbers of this size are summed in f32. Rows with infinities or NaN have no digits.
 
-use super::ROWS;
 use super::form::StoredWidth;
-use super::kernels::{AHEAD, FewRows, ProductJob};
+use super::kernels::{AHEAD, FewRows, ProductJob, multiply_in_fours};
 use crate::math::scratch::{self, Scratch};
 use crate::math::simd::{Avx512, prefetch};
 use std::arch::x86_64::*;
@@ -142,22 +141,8 @@ unsafe fn split_block(x: *const f32, to: *mut i8, plane: usize) -> Option<BlockS
 /// # Safety
 /// The job's pointers are valid, and the digits are those of its rows. The machine has AVX-512 VNNI.
 pub(super) unsafe fn multiply(j: &ProductJob, digits: &Digits) {
-    let mut row = 0;
-    while row < j.rows.count {
-        let rows = [1, 1, 2, 2, ROWS][(j.rows.count - row).min(ROWS)];
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match (rows, j.storage) {
-                (1, StoredWidth::Nibbles) => multiply_rows::<1, true>(j, digits, row),
-                (2, StoredWidth::Nibbles) => multiply_rows::<2, true>(j, digits, row),
-                (_, StoredWidth::Nibbles) => multiply_rows::<4, true>(j, digits, row),
-                (1, _) => multiply_rows::<1, false>(j, digits, row),
-                (2, _) => multiply_rows::<2, false>(j, digits, row),
-                _ => multiply_rows::<4, false>(j, digits, row),
-            }
-        }
-        row += rows;
-    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { multiply_in_fours!(j, digits) }
 }
 
 /// `R` rows from row `row` on, of nibbles or bytes.

@@ -113,6 +113,28 @@ impl GroupValues {
     }
 }
 
+/// Calls `multiply_rows` of the module that uses it for all rows of a job, up to four at a time. Unsafe as `multiply_rows` is.
+#[cfg(target_arch = "x86_64")]
+macro_rules! multiply_in_fours {
+    ($job:expr, $rows:expr) => {{
+        let (job, mut row) = ($job, 0);
+        while row < job.rows.count {
+            let rows = [1, 1, 2, 2, 4][(job.rows.count - row).min(4)];
+            match (rows, job.storage) {
+                (1, StoredWidth::Nibbles) => multiply_rows::<1, true>(job, $rows, row),
+                (2, StoredWidth::Nibbles) => multiply_rows::<2, true>(job, $rows, row),
+                (_, StoredWidth::Nibbles) => multiply_rows::<4, true>(job, $rows, row),
+                (1, _) => multiply_rows::<1, false>(job, $rows, row),
+                (2, _) => multiply_rows::<2, false>(job, $rows, row),
+                _ => multiply_rows::<4, false>(job, $rows, row),
+            }
+            row += rows;
+        }
+    }};
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use multiply_in_fours;
+
 const NIBBLES: u8 = 0;
 const BYTES: u8 = 1;
 const WORDS: u8 = 2;

@@ -4,10 +4,9 @@
 //! the zero point's share after the product. With one byte for an element, this takes a third of the multiplications of
 //! [digits](super::digits).
 
-use super::ROWS;
 use super::digits::split_nibbles;
 use super::form::StoredWidth;
-use super::kernels::{AHEAD, FewRows, ProductJob};
+use super::kernels::{AHEAD, FewRows, ProductJob, multiply_in_fours};
 use crate::math::scratch::{self, Scratch};
 use crate::math::simd::{Avx512, prefetch};
 use std::arch::x86_64::*;
@@ -97,22 +96,8 @@ unsafe fn narrow(x: *const f32, stride: usize, len: usize, to: *mut i8) -> i32 {
 /// # Safety
 /// The job's pointers are valid, and `small` has its rows. The machine has AVX-512 VNNI.
 pub(super) unsafe fn multiply(j: &ProductJob, small: &SmallRows) {
-    let mut row = 0;
-    while row < j.rows.count {
-        let rows = [1, 1, 2, 2, ROWS][(j.rows.count - row).min(ROWS)];
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match (rows, j.storage) {
-                (1, StoredWidth::Nibbles) => multiply_rows::<1, true>(j, small, row),
-                (2, StoredWidth::Nibbles) => multiply_rows::<2, true>(j, small, row),
-                (_, StoredWidth::Nibbles) => multiply_rows::<4, true>(j, small, row),
-                (1, _) => multiply_rows::<1, false>(j, small, row),
-                (2, _) => multiply_rows::<2, false>(j, small, row),
-                _ => multiply_rows::<4, false>(j, small, row),
-            }
-        }
-        row += rows;
-    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { multiply_in_fours!(j, small) }
 }
 
 /// `R` rows from row `row` on, of nibbles or bytes.
