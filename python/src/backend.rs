@@ -4,7 +4,7 @@ use crate::args::Library;
 use crate::array::Array;
 use crate::errors;
 use crate::model::{CompiledModel, ModelState};
-use crate::process::{detached, interruptible};
+use crate::process::{detached, interruptible_with};
 use crate::results::{Maker, ResultMemory};
 use crate::settings::Settings;
 use crate::torch::{self, Torch};
@@ -93,7 +93,7 @@ impl Part {
         let views = arrays.iter().zip(&self.inputs);
         let views = views.map(|(a, (_, order))| Ok(view(a, order.as_deref())?.into()));
         let views: SmallVec<[Input; 8]> = views.collect::<Result<_, _>>().map_err(layout_error)?;
-        let run = interruptible(py, self.state.token(), || code.compiled.run_with(&views))?;
+        let run = interruptible_with(py, code.gil(), self.state.token(), || code.compiled.run_with(&views))?;
         let outputs = run.map_err(|e| errors::raise(py, &e))?;
         self.give(args, torch, outputs.into_value())
     }

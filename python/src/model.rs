@@ -2,7 +2,7 @@
 
 use crate::args::{Arguments, Signature};
 use crate::graph::{GraphRef, PyGraph};
-use crate::process::{Era, detached, interruptible, signal_token};
+use crate::process::{Era, Gil, detached, interruptible, interruptible_with, signal_token};
 use crate::results::Maker;
 use crate::session::{self, Session};
 use crate::settings::Settings;
@@ -30,6 +30,17 @@ pub(crate) struct Code {
     pub(crate) era: Era,
     pub(crate) compiled: Compiled,
     pub(crate) signature: Arc<Signature>,
+}
+
+impl Code {
+    /// What becomes of the interpreter's lock during the next call.
+    pub(crate) fn gil(&self) -> Gil {
+        if self.compiled.is_quick() {
+            Gil::Keep
+        } else {
+            Gil::Release
+        }
+    }
 }
 
 /// The state that a model, its graphs and its sessions share.
@@ -80,12 +91,13 @@ impl ModelState {
     pub(crate) fn run<'a>(
         &self,
         py: Python<'_>,
+        gil: Gil,
         arguments: &'a Arguments,
         signature: &'a Signature,
         mut call: impl FnMut(&[Input<'a>]) -> Result<Outputs, Error> + Send,
     ) -> PyResult<Outputs> {
         let inputs = inputs::of_call(arguments, signature).map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let run = interruptible(py, &self.token, || call(&inputs))?;
+        let run = interruptible_with(py, gil, &self.token, || call(&inputs))?;
         run.map_err(|e| errors::raise(py, &e))
     }
 
@@ -210,9 +222,9 @@ impl CompiledModel {
             .is_first_call()
             .then(|| Watch::start(py, "compiling for these sizes"))
             .transpose()?;
-        let run = self
-            .state
-            .run(py, &arguments, &code.signature, |inputs| code.compiled.run_with(inputs));
+        let run = self.state.run(py, code.gil(), &arguments, &code.signature, |inputs| {
+            code.compiled.run_with(inputs)
+        });
         drop(watch);
         let outputs = run?;
         writes::hand_back(&outputs, &code.signature, args, kwargs)?;

@@ -167,15 +167,33 @@ impl Cancellable for fxc::Error {
     }
 }
 
+/// Whether others get the interpreter's lock while library code runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gil {
+    Release,
+    /// For calls of a few microseconds: handing over the lock takes a tenth of such a call.
+    Keep,
+}
+
 /// Runs work that can be cancelled by a [`signal_token`], until it is done or a signal handler raises an exception.
 pub(crate) fn interruptible<R: Send, E: Cancellable + Send>(
     py: Python<'_>,
+    token: &CancelToken,
+    work: impl FnMut() -> Result<R, E> + Send,
+) -> PyResult<Result<R, E>> {
+    interruptible_with(py, Gil::Release, token, work)
+}
+
+/// [`interruptible`], with or without the interpreter's lock.
+pub(crate) fn interruptible_with<R: Send, E: Cancellable + Send>(
+    py: Python<'_>,
+    gil: Gil,
     token: &CancelToken,
     mut work: impl FnMut() -> Result<R, E> + Send,
 ) -> PyResult<Result<R, E>> {
     loop {
         BEGIN.set(None);
-        let done = detached(py, &mut work)?;
+        let done = within_limits(py, gil, &mut work)?;
         if let Some(raised) = RAISED.take() {
             token.reset();
             return Err(raised);
@@ -201,11 +219,20 @@ pub(crate) fn refuse_after_busy_fork() -> PyResult<()> {
 
 /// Runs library code without the interpreter's lock.
 pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
+    within_limits(py, Gil::Release, work)
+}
+
+/// Runs library code, with or without the interpreter's lock.
+fn within_limits<R: Send>(py: Python<'_>, gil: Gil, work: impl FnOnce() -> R + Send) -> PyResult<R> {
     refuse_after_busy_fork()?;
     BUSY.fetch_add(1, Relaxed);
     let within = Within;
     // An allocation that is refused unwinds. Most functions of the library end that themselves; this is for the others.
-    let result = py.detach(|| run_limited(&Limits::default(), work));
+    let limited = || run_limited(&Limits::default(), work);
+    let result = match gil {
+        Gil::Release => py.detach(limited),
+        Gil::Keep => limited(),
+    };
     drop(within);
     result.map_err(|refusal| errors::raise_findings(py, vec![*refusal], &Sources::new()))
 }

@@ -1,6 +1,7 @@
 //! Measures the steps of a call.
 
 use crate::model::CompiledModel;
+use crate::process::Gil;
 use crate::show::Subject;
 use fxc::internals::driver::{self, BufferState, LoadedModel, Reported, Request, Stage, Staged};
 use pyo3::exceptions::PyRuntimeError;
@@ -116,14 +117,16 @@ pub(crate) fn native_seconds<'py>(
     let code = model.state.code(py)?;
     let arguments = code.signature.read(args, kwargs)?;
     let mut spent = Duration::ZERO;
-    model.state.run(py, &arguments, &code.signature, |inputs| {
-        let start = Instant::now();
-        for _ in 1..calls {
-            code.compiled.run_with(inputs)?;
-        }
-        let last = code.compiled.run_with(inputs);
-        spent = start.elapsed();
-        last
-    })?;
+    model
+        .state
+        .run(py, Gil::Release, &arguments, &code.signature, |inputs| {
+            let start = Instant::now();
+            for _ in 1..calls {
+                code.compiled.run_with(inputs)?;
+            }
+            let last = code.compiled.run_with(inputs);
+            spent = start.elapsed();
+            last
+        })?;
     Ok(spent.as_secs_f64() / f64::from(calls.max(1)))
 }

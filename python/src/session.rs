@@ -2,7 +2,7 @@
 
 use crate::args::{Library, Signature};
 use crate::model::{ModelState, lock};
-use crate::process::{Era, refuse_after_busy_fork};
+use crate::process::{Era, Gil, refuse_after_busy_fork};
 use crate::results::Maker;
 use crate::{errors, inputs, ndarray, torch, writes};
 use fxc::Tensor;
@@ -72,8 +72,9 @@ impl Session {
         let py = args.py();
         let arguments = self.signature.read(args, kwargs)?;
         let outputs = self.with(py, |s| {
-            self.model
-                .run(py, &arguments, &self.signature, |inputs| s.run_with(inputs))
+            self.model.run(py, Gil::Release, &arguments, &self.signature, |inputs| {
+                s.run_with(inputs)
+            })
         })?;
         writes::hand_back(&outputs, &self.signature, args, kwargs)?;
         Maker::new(py, arguments.library)?.outputs(outputs, self.model.restore.as_ref())

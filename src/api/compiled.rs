@@ -11,6 +11,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::driver;
 use crate::tensor::ViewMut;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inputs of a call.
@@ -31,6 +32,8 @@ pub(super) struct CompiledInner {
     idle: Mutex<Vec<Box<ModelWorker>>>,
     /// The warnings of compilation so far.
     warnings: Mutex<Diagnostics>,
+    /// See [`Compiled::is_quick`].
+    is_quick: AtomicBool,
 }
 
 impl CompiledInner {
@@ -114,6 +117,7 @@ impl Compiled {
             options,
             warnings: Mutex::new(worker.take_findings()),
             idle: Mutex::new(vec![worker]),
+            is_quick: AtomicBool::new(false),
         })))
     }
 
@@ -154,6 +158,7 @@ impl Compiled {
     fn with_worker<R>(&self, work: impl FnOnce(&mut ModelWorker) -> Result<R, Error>) -> Result<R, Error> {
         let mut worker = self.0.take_worker();
         let result = self.0.run_worker(&mut worker, work);
+        self.0.is_quick.store(worker.function.is_quick(), Relaxed);
         self.0.give_back(worker);
         result
     }
@@ -166,6 +171,12 @@ impl Compiled {
     /// The results: see [`Model::outputs`].
     pub fn outputs(&self) -> Result<Vec<ValueInfo>, Error> {
         self.0.model().outputs()
+    }
+
+    /// Whether the last call took so little work that releasing a lock during the next one, and taking it again, would take longer.
+    #[doc(hidden)]
+    pub fn is_quick(&self) -> bool {
+        self.0.is_quick.load(Relaxed)
     }
 
     /// Starts a session, which keeps the state that calls change.

@@ -1,12 +1,28 @@
 //! Facts about loop bodies that decide how loops are lowered.
 
 use super::inline::{is_inline_binary, is_inline_unary};
-use crate::kernel::{self, Inst, Kernel, Stmt, Var};
+use crate::kernel::{self, Affine, Inst, Kernel, Stmt, Var};
 use crate::math::functions::{LANE_OPS, LaneOp};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// The values of a kernel that are indices.
+pub(super) fn find_indices(k: &Kernel) -> HashMap<kernel::Value, &Affine> {
+    fn visit<'a>(body: &'a [Stmt], out: &mut HashMap<kernel::Value, &'a Affine>) {
+        for s in body {
+            match s {
+                Stmt::Let(v, Inst::Index(a)) => drop(out.insert(*v, a)),
+                Stmt::Loop(l) => visit(&l.body, out),
+                Stmt::Let(..) | Stmt::Store(..) => {}
+            }
+        }
+    }
+    let mut out = HashMap::new();
+    visit(&k.body, &mut out);
+    out
+}
 
 /// A loop is unrolled if its iterations times [`body_weight`] are at most this.
 pub(super) const UNROLL: usize = 48;

@@ -1,6 +1,6 @@
 //! Lowers one kernel to one CLIF function.
 
-use super::analysis::may_stream;
+use super::analysis::{find_indices, may_stream};
 use super::asm::CodeOrigin;
 use super::folds::find_folds;
 use super::lanes::{Emitter, MEM};
@@ -96,6 +96,7 @@ impl<'a> FunctionLowering<'a> {
             aligned: false,
             may_stream: may_stream(k),
             folds: find_folds(k),
+            indices: find_indices(k),
             prefetches: find_prefetches(k),
             in_step: vec![],
             places,

@@ -8,8 +8,9 @@ use crate::kernel::{self, Fault, IndexBound, Inst};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
-use cranelift_codegen::ir::Value;
 use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I32;
+use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl FunctionLowering<'_> {
     /// Whether an operand varies over the group.
@@ -34,8 +35,17 @@ impl FunctionLowering<'_> {
                 let first = self.lower_affine(a);
                 return match stride {
                     0 => LoweredValue::Uniform(first),
-                    s => LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(first, s))),
+                    s => LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(RegisterClass::I64, first, s))),
                 };
+            }
+            // Not from lanes of 64 bits.
+            Inst::Op(ScalarOp::Cast(DType::I32, x)) if self.is_lanes(*x) && self.indices.contains_key(x) => {
+                let a = self.indices[x];
+                let stride = self.lane.map_or(0, |v| a.stride(v));
+                let first = self.lower_affine(a);
+                let first = self.e.b.ins().ireduce(I32, first);
+                let lanes = self.with_form(true, |l| l.lane_index(RegisterClass::I32, first, stride));
+                return LoweredValue::Lanes(lanes);
             }
             Inst::Op(op) => {
                 if let Some(x) = self.lower_fold(v, op) {
@@ -144,9 +154,9 @@ impl FunctionLowering<'_> {
     }
 
     /// `first + stride * lane`.
-    fn lane_index(&mut self, first: Value, stride: i64) -> Lanes {
-        let base = self.e.splat(RegisterClass::I64, first);
-        let lanes = self.e.lane_indices(stride);
+    fn lane_index(&mut self, c: RegisterClass, first: Value, stride: i64) -> Lanes {
+        let base = self.e.splat(c, first);
+        let lanes = self.e.lane_indices(c, stride);
         self.e.iadd(&base, &lanes)
     }
 

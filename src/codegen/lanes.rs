@@ -192,15 +192,16 @@ impl Emitter<'_> {
         self.constant_bits(c, bits, x.len())
     }
 
-    /// The lane numbers of a group times `stride`, as I64.
-    pub(super) fn lane_indices(&mut self, stride: i64) -> Lanes {
-        let n = self.value_count(RegisterClass::I64);
-        let per = self.width / 8;
+    /// The lane numbers of a group times `stride`, in the lanes of `c`: I64 or I32.
+    pub(super) fn lane_indices(&mut self, c: RegisterClass, stride: i64) -> Lanes {
+        let n = self.value_count(c);
+        let per = self.width / c.size();
         (0..n)
             .map(|k| {
                 let first = stride.wrapping_mul((k * per) as i64);
-                let offset = self.table.iota(first, stride);
-                self.b.ins().load(I64X2, MEM.with_aligned(), self.table_ptr, offset)
+                let offset = self.table.iota(first, stride, c.size());
+                let flags = MEM.with_aligned();
+                self.b.ins().load(c.vector_type(), flags, self.table_ptr, offset)
             })
             .collect()
     }

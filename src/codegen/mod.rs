@@ -26,6 +26,7 @@ mod forms;
 mod formulas;
 mod func;
 mod function;
+mod halves;
 mod inline;
 mod inside;
 mod inst;

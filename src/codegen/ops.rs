@@ -20,6 +20,7 @@ impl Emitter<'_> {
                 Unary::IsNan | Unary::IsInf | Unary::SignBit => self.all_false(x),
                 _ => x.clone(),
             },
+            _ if dtype.is_float() => self.change_sign_bits(op, x),
             _ => self.unary_int(op, dtype, x),
         }
     }
@@ -143,6 +144,8 @@ impl Emitter<'_> {
         match c {
             RegisterClass::F32 | RegisterClass::F64 => self.binary_float(op, c, x, y),
             RegisterClass::Bool => self.binary_bool(op, x, y),
+            // Kernels have no other function of two 16-bit floats.
+            _ if dtype.is_float() => self.copy_sign_bits(x, y),
             _ => self.binary_int(op, dtype, x, y),
         }
     }

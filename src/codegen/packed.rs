@@ -90,7 +90,9 @@ impl<'a> VisitLanes<'a> for PackingSurvey<'a> {
         match i {
             Inst::Load(b, index, _) => self.visit_load(*b, index, lane),
             Inst::Op(op) => {
-                self.widest = self.widest.min(32);
+                if !self.is_of_sign_bits(op) {
+                    self.widest = self.widest.min(32);
+                }
                 self.require(self.is_packable(op));
             }
             Inst::Index(_) | Inst::Bounded(..) => self.require(false),
@@ -121,12 +123,21 @@ impl PackingSurvey<'_> {
         }
     }
 
+    /// Whether an operation is bitwise, on 16-bit floats: AVX-512 has those for vectors of any lanes.
+    fn is_of_sign_bits(&self, op: &ScalarOp<Value>) -> bool {
+        match op {
+            ScalarOp::Unary(_, x) | ScalarOp::Binary(_, x, _) => self.loops.k.dtype(*x).is_float(),
+            _ => false,
+        }
+    }
+
     /// Whether packed lanes have an operation.
     fn is_packable(&self, op: &ScalarOp<Value>) -> bool {
         let d = |v: Value| self.loops.k.dtype(v);
         let bytes = self.size == Some(1);
         match op {
             ScalarOp::Const(_) => true,
+            _ if self.is_of_sign_bits(op) => true,
             ScalarOp::Unary(op, x) => d(*x) == DType::B8 || (d(*x).is_int() && int_unary(*op)),
             ScalarOp::Binary(op, x, _) if d(*x) == DType::B8 => packable_binary(*op) || *op == Binary::Mul,
             ScalarOp::Binary(Binary::Mul, x, _) => d(*x).is_int(),

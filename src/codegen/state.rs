@@ -2,7 +2,7 @@
 
 use super::folds::Folds;
 use super::lanes::{Emitter, Lanes, RegisterClass};
-use crate::kernel::{self, Buf, Kernel, Var};
+use crate::kernel::{self, Affine, Buf, Kernel, Var};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::types::I8;
@@ -96,6 +96,8 @@ pub(super) struct FunctionLowering<'a> {
     pub may_stream: bool,
     /// Patterns that are computed as one operation.
     pub folds: Folds,
+    /// The values that are indices.
+    pub indices: HashMap<kernel::Value, &'a Affine>,
     /// The loads that also prefetch the next row, with its distance in bytes.
     pub prefetches: HashMap<kernel::Value, i64>,
     /// The rows in lockstep, if there are any and none of them is current.

@@ -13,7 +13,7 @@ const ENTRY: usize = 64;
 pub(super) struct ConstantTable {
     bytes: Vec<u8>,
     known: HashMap<(u64, usize), i32>,
-    iotas: HashMap<(i64, i64), i32>,
+    iotas: HashMap<(i64, i64, usize), i32>,
 }
 
 impl ConstantTable {
@@ -29,13 +29,14 @@ impl ConstantTable {
         })
     }
 
-    /// The offset of the entry `start, start + step, …` as I64.
-    pub(super) fn iota(&mut self, start: i64, step: i64) -> i32 {
+    /// The offset of the entry `start, start + step, …` of integers with `size` bytes.
+    pub(super) fn iota(&mut self, start: i64, step: i64, size: usize) -> i32 {
         let bytes = &mut self.bytes;
-        *self.iotas.entry((start, step)).or_insert_with(|| {
+        *self.iotas.entry((start, step, size)).or_insert_with(|| {
             let offset = bytes.len() as i32;
-            for k in 0..(ENTRY / 8) as i64 {
-                bytes.extend(start.wrapping_add(k.wrapping_mul(step)).to_le_bytes());
+            for k in 0..(ENTRY / size) as i64 {
+                let number = start.wrapping_add(k.wrapping_mul(step)).to_le_bytes();
+                bytes.extend(&number[..size]);
             }
             offset
         })

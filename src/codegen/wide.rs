@@ -99,7 +99,9 @@ impl<'a> VisitLanes<'a> for WidthSurvey<'a> {
             );
             let d = k.dtype(r.init[0]);
             let lanes = is_full_width(d) || (d.is_int() && is_narrow(d));
-            self.require_wide(known && lanes, || {
+            // Conditions only meet lane by lane: not if the lanes are iterations of this loop.
+            let conditions = d == DType::B8 && !l.vector && r.op.as_binary().is_some();
+            self.require_wide(known && lanes || conditions, || {
                 format!("a reduction ({:?}) of {d} cannot be widened", r.op)
             });
         }
@@ -159,7 +161,7 @@ impl WidthSurvey<'_> {
     }
 
     fn is_lane_wise(&self, i: &Inst, lane: Var) -> bool {
-        use DType::{B8, F32, F64, I8, I16, I32, I64, U8};
+        use DType::{B8, BF16, F16, F32, F64, I8, I16, I32, I64, U8};
         let d = |v: Value| self.loops.k.dtype(v);
         match i {
             Inst::Op(ScalarOp::Const(_)) | Inst::Index(_) => true,
@@ -174,29 +176,33 @@ impl WidthSurvey<'_> {
                 F64 => simple_unary(*op) || is_inline_f64(*op),
                 I32 | I16 | I8 | U8 | I64 => int_unary(*op),
                 B8 => matches!(op, Unary::Not | Unary::BitNot),
+                F16 | BF16 => matches!(op, Unary::Neg | Unary::Abs),
                 _ => false,
             },
-            Inst::Op(ScalarOp::Binary(op, x, _)) => {
-                use Binary::*;
-                match d(*x) {
-                    F32 if is_inline_binary(*op) => true,
-                    F32 | F64 => matches!(
-                        op,
-                        Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv
-                    ),
-                    I32 | I16 | I8 | U8 | I64 => {
-                        matches!(op, Add | Sub | Mul | Max | Min | Fmax | Fmin | And | Or | Xor)
-                            || divides_or_shifts(*op)
-                    }
-                    B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
-                    _ => false,
-                }
-            }
+            Inst::Op(ScalarOp::Binary(op, x, _)) => is_lane_wise_binary(*op, d(*x)),
             Inst::Op(ScalarOp::Compare(_, x, _)) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
             Inst::Op(ScalarOp::Select(_, x, _)) => is_full_width(d(*x)) || is_narrow(d(*x)),
             Inst::Op(ScalarOp::Fma(x, ..)) => matches!(d(*x), F32 | F64),
             Inst::Op(ScalarOp::Cast(to, x)) => [*to, d(*x)].into_iter().all(|d| is_full_width(d) || is_narrow(d)),
         }
+    }
+}
+
+fn is_lane_wise_binary(op: Binary, dtype: DType) -> bool {
+    use Binary::*;
+    use DType::{B8, BF16, F16, F32, F64, I8, I16, I32, I64, U8};
+    match dtype {
+        F32 if is_inline_binary(op) => true,
+        F32 | F64 => matches!(
+            op,
+            Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv | Fmod | Mod | FloorDiv
+        ),
+        I32 | I16 | I8 | U8 | I64 => {
+            matches!(op, Add | Sub | Mul | Max | Min | Fmax | Fmin | And | Or | Xor) || divides_or_shifts(op)
+        }
+        B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
+        F16 | BF16 => op == Copysign,
+        _ => false,
     }
 }
 

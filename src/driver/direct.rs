@@ -1,6 +1,6 @@
 //! The fast path for calls of a function with tensors only: no lookup by name, no repeated checks.
 
-use super::call_result::{CallResult, returns_tuple, split_results};
+use super::call_result::{CallResult, split_results};
 use super::function::{Function, Version};
 use super::inputs::bind::{BoundInputs, type_of};
 use super::ready::{BufferState, Ready};
@@ -18,12 +18,18 @@ pub(super) struct DirectInputs {
     types: Vec<(DType, Vec<usize>)>,
     /// For each input of the executable, the position of the call's input.
     positions: Vec<usize>,
+    /// Whether the model writes its result as a tuple.
+    is_tuple: bool,
+    /// Whether the first results are new values of buffers and inputs.
+    mutates: bool,
+    /// See [`Program::is_quick`](crate::program::Program::is_quick).
+    is_quick: bool,
 }
 
 impl DirectInputs {
     /// `None` if some input is not a tensor, or part of the module is not compiled.
-    pub(super) fn find(module: &GraphModule, ready: &Ready, types: &[Type]) -> Option<DirectInputs> {
-        let executable = ready.whole_executable()?;
+    pub(super) fn find(module: &GraphModule, ready: &Ready, types: &[Type], is_tuple: bool) -> Option<DirectInputs> {
+        let (executable, entry) = (ready.whole_executable()?, module.entry()?);
         let types: Option<Vec<_>> = types
             .iter()
             .map(|t| match t {
@@ -33,7 +39,10 @@ impl DirectInputs {
             .collect();
         Some(DirectInputs {
             types: types?,
-            positions: input_positions(executable, module.entry()?)?,
+            positions: input_positions(executable, entry)?,
+            is_tuple,
+            mutates: !entry.mutations.is_empty(),
+            is_quick: executable.program().is_quick(),
         })
     }
 
@@ -55,13 +64,19 @@ impl Function {
         session: &mut Session,
         inputs: &[I],
     ) -> Option<Staged<CallResult>> {
-        let is_tuple = returns_tuple(self.module());
         let (version, state) = self.direct_version(inputs)?;
-        let picked = version.direct.as_ref()?.pick(inputs);
+        let direct = version.direct.as_ref()?;
+        let picked = direct.pick(inputs);
         let executable = version.ready.executable_mut()?;
         let result = executable.run(&picked);
         executable.return_state(state);
-        let called = result.map(|v| split_results(&version.module, v, is_tuple));
+        let called = result.map(|result| match direct.mutates {
+            true => split_results(&version.module, result, direct.is_tuple),
+            false => CallResult {
+                result,
+                written: vec![],
+            },
+        });
         Some(match called {
             Ok(called) => {
                 self.keep_written(&called);
@@ -69,6 +84,12 @@ impl Function {
             }
             Err(d) => Err(self.report_direct(session, *d, inputs)),
         })
+    }
+
+    /// Whether the last call took so little work that there is no point in letting others work meanwhile.
+    pub fn is_quick(&self) -> bool {
+        let last = self.versions.last().and_then(|v| v.direct.as_ref());
+        last.is_some_and(|d| d.is_quick)
     }
 
     /// Whether [`Function::call_direct`] has code for these inputs.

@@ -300,7 +300,7 @@ impl Function {
         Version {
             id: self.made,
             inputs: bound.types.clone(),
-            direct: DirectInputs::find(&module, &ready, &bound.types),
+            direct: DirectInputs::find(&module, &ready, &bound.types, returns_tuple(self.module())),
             module,
             ready,
         }

@@ -1,10 +1,11 @@
 //! The builder of kernels.
 
+mod inline;
 mod loops;
 mod simplify;
 
 use super::*;
-use crate::scalar::{Binary, Compare, ScalarExpr, ScalarNode, ScalarOp, Unary};
+use crate::scalar::{Binary, Compare, ScalarOp, Unary};
 use std::collections::HashMap;
 
 /// Builds a [`Kernel`] statement by statement. A loop's body is a closure that receives the builder and the loop
@@ -93,6 +94,8 @@ pub struct KernelBuilder {
     known: Vec<HashMap<Vec<u64>, Value>>,
     /// The operations that define values.
     ops: HashMap<Value, ScalarOp<Value>>,
+    /// The values that are indices.
+    indices: HashMap<Value, Affine>,
     /// The graph node whose values are being computed.
     node: Option<Arc<str>>,
     /// Whether conversions to bf16 are [`Kernel::flushing`].
@@ -116,6 +119,7 @@ impl KernelBuilder {
             node: None,
             flushes: false,
             ops: HashMap::new(),
+            indices: HashMap::new(),
             open: vec![vec![]],
             known: vec![HashMap::new()],
         }
@@ -218,7 +222,10 @@ impl KernelBuilder {
 
     /// An affine expression of loop variables as an i64 value.
     pub fn index(&mut self, a: impl Into<Affine>) -> Value {
-        self.define_value(Inst::Index(a.into()), DType::I64)
+        let a = a.into();
+        let v = self.define_value(Inst::Index(a.clone()), DType::I64);
+        self.indices.insert(v, a);
+        v
     }
 
     /// An element of a buffer.
@@ -266,22 +273,6 @@ impl KernelBuilder {
     /// `x` converted to `to`; `x` itself if it has that dtype.
     pub fn cast(&mut self, to: DType, x: Value) -> Value {
         self.op(ScalarOp::Cast(to, x))
-    }
-
-    /// Inlines a scalar expression and returns its roots. `args` are its operands, and `index[d]` is the output's index
-    /// along dimension `d`, counted from the last.
-    pub fn inline(&mut self, e: &ScalarExpr, args: &[Value], index: &[Affine]) -> Vec<Value> {
-        let mut map: Vec<Value> = Vec::with_capacity(e.len());
-        for (_, node, _) in e.nodes() {
-            let m = |r: crate::scalar::Ref| map[r.0 as usize];
-            let v = match node {
-                ScalarNode::Arg(n) => args[n as usize],
-                ScalarNode::Index(d) => self.index(index[d as usize].clone()),
-                ScalarNode::Op(op) => self.op(op.map(m)),
-            };
-            map.push(v);
-        }
-        e.roots.iter().map(|r| map[r.0 as usize]).collect()
     }
 
     /// Writes `v`, converted to the buffer's dtype.

@@ -234,9 +234,11 @@ impl<'k> Verifier<'k> {
 fn check_unary(op: Unary, d: DType) -> Checked<DType> {
     use Unary::*;
     let float = matches!(d, DType::F32 | DType::F64);
+    let half = matches!(d, DType::F16 | DType::BF16);
     let ok = match op {
         Not => d == DType::B8,
         BitNot => d.is_int() || d == DType::B8,
+        Neg | Abs if half => true,
         Neg | Floor | Ceil | Round | Trunc => float || d.is_int(),
         Abs | Sign | IsNan | IsInf | SignBit => float || d.is_int() || d == DType::B8,
         _ => float,
@@ -256,6 +258,7 @@ fn check_binary(op: Binary, d: DType) -> Checked<DType> {
         Sub | FloorDiv | TruncDiv | Mod | Fmod => float || d.is_int(),
         And | Or | Xor => d.is_int() || d == DType::B8,
         Shl | Shr | Gcd => d.is_int(),
+        Copysign if matches!(d, DType::F16 | DType::BF16) => true,
         Div | Atan2 | Copysign | Hypot | Nextafter | Zeta => float,
     };
     ensure!(ok, "{op:?} does not support {d}");

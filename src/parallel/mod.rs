@@ -14,6 +14,7 @@
 
 mod cancel;
 mod columns;
+pub(crate) use columns::Columns;
 mod priority;
 mod start;
 mod wake;

@@ -201,7 +201,19 @@ pub struct Program {
     pub places: Arc<HashMap<Arc<str>, Loc>>,
 }
 
+/// Programs are quick if they have at most so many bytes of buffers and iterations of loops.
+const QUICK: usize = 1 << 17;
+
 impl Program {
+    /// Whether a run takes some microseconds at most: a few kernels on little memory.
+    pub fn is_quick(&self) -> bool {
+        let kernels = self.steps.iter().all(|s| matches!(s, Step::Kernel { .. }));
+        let bytes = self.buffers.iter().map(Buffer::byte_count).sum::<usize>();
+        let iterations = |k: &Kernel| k.extents.iter().fold(1usize, |n, &e| n.saturating_mul(e));
+        let work = self.kernels.iter().fold(0usize, |n, k| n.saturating_add(iterations(k)));
+        kernels && bytes <= QUICK && work <= QUICK
+    }
+
     /// All tensors of the program, in a fixed order: the constants and the initial values of buffers, then the
     /// tensors of the programs that its steps run.
     pub fn tensors(&self) -> Vec<&Tensor> {

@@ -31,7 +31,7 @@ mod wide;
 pub use element::{Element, Scalar};
 pub(crate) use element::{cells_of, cells_of_mut};
 pub(crate) use gather::{IndexedLine, take_elements};
-pub(crate) use halves::{round_to_bf16, round_to_f16, widen_f16};
+pub(crate) use halves::{F16c, round_one_to_f16, round_to_bf16, round_to_f16, widen_bf16, widen_f16, widen_one_f16};
 pub use heap::CountingAllocator;
 pub use layout::LayoutError;
 pub(crate) use lost::{end_process, explain_lost_files};

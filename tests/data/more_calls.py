@@ -545,3 +545,8 @@ for equation, operands in (("ij->ji", "%s"), ("ii->i", "[%s]"), ("ji", "%s"), ("
     r = torch.einsum(equation, s).add_(1)
     graph("torch.einsum", f'    %s = call_method clone(%x)\n    %r = call_function torch.einsum("{equation}", {operands})\n'
           "    %w = call_method add_(%r, 1)\n    output [%s, %r]", [s, r], x=square)
+a, m = values(4, 37), values(2, 11, 37)
+for turned in ("transpose.int(%m, -2, -1)", "permute.default(%m, [0, 2, 1])"):
+    graph("grouped_linear", f"    %t = call_function aten.{turned}\n"
+          "    %r = call_function transformers.grouped_mm_fallback.default(%a, %t, %e)\n    output [%r]",
+          torch.cat([a[:1] @ m[0].T, a[1:] @ m[1].T]), a=a, m=m, e=torch.tensor([1, 4], dtype=torch.int32))

@@ -64,7 +64,7 @@ const LOWER: [&str; 16] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 38] = [
+const CODEGEN: [&str; 39] = [
     "widen",
     "table",
     "inline",
@@ -81,6 +81,7 @@ const CODEGEN: [&str; 38] = [
     "formulas",
     "integers",
     "remainder",
+    "halves",
     "ops",
     "folds",
     "row_plan",

@@ -1,5 +1,6 @@
 //! Rewriting for AVX-512F.
 
+mod halves;
 mod masks;
 
 use super::codes::{
@@ -55,6 +56,7 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
     for n in 0..flow.ins.len() {
         r.rewrite_inst(n)?;
     }
+    halves::convert_from_memory(&mut r.out.ins, &flow.targets);
     Ok(r.out.ins)
 }
 

@@ -4,8 +4,8 @@
 //! no result, and neither does a ReLU before them.
 
 use super::KernelBuilder;
-use crate::kernel::Value;
-use crate::scalar::{Binary, ScalarOp, Unary};
+use crate::kernel::{Value, Var};
+use crate::scalar::{Binary, Compare, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 
@@ -23,6 +23,8 @@ impl KernelBuilder {
         match *op {
             ScalarOp::Cast(to, x) if self.dtype(x) == to => Some(x),
             ScalarOp::Cast(DType::BF16, x) => self.rounded_once(x),
+            ScalarOp::Cast(DType::F32, x) => self.widened_first(x),
+            ScalarOp::Compare(op, x, y) if self.dtype(x) == DType::I64 => self.compare_in_32_bits(op, x, y),
             ScalarOp::Cast(to, x) if to.is_int() && self.dtype(x) == DType::F32 => self.rounded_integer(to, x),
             // `x + 0` would turn -0 to 0, but `x - 0` is x.
             ScalarOp::Binary(Binary::Sub, x, y) if self.f32_constant(y) == Some(0.0) && !self.is_minus_zero(y) => {
@@ -55,6 +57,45 @@ impl KernelBuilder {
         }
         let clamped = self.clamp_again(wide, &clamps);
         Some(self.define_op(ScalarOp::Cast(DType::BF16, clamped)))
+    }
+
+    /// `x`, an operation on the sign bits of 16-bit floats, on widened operands. Those of other operations are the same values.
+    fn widened_first(&mut self, x: Value) -> Option<Value> {
+        if !matches!(self.dtype(x), DType::F16 | DType::BF16) {
+            return None;
+        }
+        let op = *self.ops.get(&x)?;
+        if !matches!(op, ScalarOp::Unary(..) | ScalarOp::Binary(..)) {
+            return None;
+        }
+        let widened = op.map(|v| self.cast(DType::F32, v));
+        Some(self.op(widened))
+    }
+
+    /// A comparison of an index with another or with a constant, in half as many bytes if their values fit.
+    fn compare_in_32_bits(&mut self, op: Compare, x: Value, y: Value) -> Option<Value> {
+        let is_constant = |v: Value| matches!(self.ops.get(&v), Some(ScalarOp::Const(_)));
+        if !self.fits_32_bits(x) || !self.fits_32_bits(y) || is_constant(x) && is_constant(y) {
+            return None;
+        }
+        let [x, y] = [x, y].map(|v| match self.ops.get(&v) {
+            Some(&ScalarOp::Const(Scalar::Int(_, c))) => self.constant(Scalar::Int(DType::I32, c)),
+            _ => self.cast(DType::I32, v),
+        });
+        Some(self.compare(op, x, y))
+    }
+
+    /// Whether an i64 is a constant or an index between the ends of i32.
+    fn fits_32_bits(&self, v: Value) -> bool {
+        let fits = |x: i128| i32::try_from(x).is_ok();
+        if let Some(ScalarOp::Const(Scalar::Int(_, c))) = self.ops.get(&v) {
+            return fits(*c as i128);
+        }
+        let extent = |v: Var| self.kernel.extents[v.0 as usize];
+        self.indices.get(&v).is_some_and(|a| {
+            let (least, greatest) = a.value_range(extent);
+            fits(least) && fits(greatest)
+        })
     }
 
     /// `x` with clamps, the last of which comes first.

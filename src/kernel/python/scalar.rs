@@ -46,6 +46,9 @@ pub(super) fn print_cast_of(from: DType, to: DType, x: &str) -> String {
 pub(super) fn print_unary(op: Unary, x: u32, d: DType) -> String {
     let int = !d.is_float();
     match op {
+        // Arrays of bf16 hold bits.
+        Unary::Neg if d == DType::BF16 => format!("v{x} ^ np.uint16(0x8000)"),
+        Unary::Abs if d == DType::BF16 => format!("v{x} & np.uint16(0x7FFF)"),
         Unary::Neg => format!("-v{x}"),
         Unary::Not | Unary::BitNot => format!("~v{x}"),
         Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc if int => format!("v{x}"),
@@ -126,6 +129,7 @@ pub(super) fn print_binary(op: Binary, x: u32, y: u32, d: DType) -> String {
         Binary::Xor => infix("^"),
         Binary::Shl => call("shift_left"),
         Binary::Shr => call("shift_right"),
+        Binary::Copysign if d == DType::BF16 => format!("(v{x} & np.uint16(0x7FFF)) | (v{y} & np.uint16(0x8000))"),
         Binary::Copysign => call("np.copysign"),
         Binary::Hypot => call("np.hypot"),
         Binary::Nextafter => call("np.nextafter"),

@@ -2,7 +2,7 @@
 //! [`Generator`], drawn in the same order.
 
 use super::{Generator, round_to_dtype};
-use crate::tensor::{Scalar, Tensor, ViewMut, round_to_bf16, round_to_f16, with_wide_vectors};
+use crate::tensor::{Scalar, Tensor, ViewMut, round_to_bf16, round_to_f16, widen_f16, with_wide_vectors};
 use crate::types::DType;
 use half::{bf16, f16};
 
@@ -164,28 +164,45 @@ impl Generator {
     /// the arithmetic of their dtype.
     pub fn fill_bernoulli_each(&mut self, out: &mut ViewMut<'_>, p: &Tensor) {
         let dtype = p.dtype();
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
-            let mut i = 0;
-            return self.fill_each(out, |g| {
-                i += 1;
-                Scalar::Bool(g.unit_interval(dtype) < p.get(i - 1).to_f64())
-            });
+        match dtype {
+            _ if out.dtype() != dtype => self.fill_bernoulli_one_by_one(out, p),
+            DType::F32 => self.fill_below(out.as_mut_slice(), p.as_slice::<f32>(), |p| p, [0.0, 1.0]),
+            // Half types are compared in f32, which holds them exactly.
+            DType::F16 => self.fill_below(out.as_mut_slice(), p.as_slice(), widen_f16, [f16::ZERO, f16::ONE]),
+            DType::BF16 => self.fill_below(out.as_mut_slice(), p.as_slice(), bf16::to_f32, [bf16::ZERO, bf16::ONE]),
+            DType::F64 => self.fill_below_f64(out.as_mut_slice(), p.as_slice()),
+            _ => self.fill_bernoulli_one_by_one(out, p),
         }
-        // Half types are compared in f32, which holds them exactly.
-        let p = p.to(DType::F32);
-        if out.dtype() == DType::F32 {
-            return self.fill_below(out.as_mut_slice(), p.as_slice());
-        }
-        let mut wide = Tensor::zeros(DType::F32, out.shape());
-        self.fill_below(wide.as_mut_slice(), p.as_slice());
-        out.fill_from(&wide.to(out.dtype()));
     }
 
-    /// Fills with 1 where a random number is below that of `p`, else 0.
-    fn fill_below(&mut self, out: &mut [f32], p: &[f32]) {
+    fn fill_bernoulli_one_by_one(&mut self, out: &mut ViewMut<'_>, p: &Tensor) {
+        let mut i = 0;
+        self.fill_each(out, |g| {
+            i += 1;
+            Scalar::Bool(g.unit_interval(p.dtype()) < p.get(i - 1).to_f64())
+        });
+    }
+
+    /// Fills with the second of `results` where a random f32 is below that of `p`, else with the first.
+    fn fill_below<T: Copy>(&mut self, out: &mut [T], p: &[T], widen: impl Fn(T) -> f32, results: [T; 2]) {
+        let mut words = [0; WORDS];
         for (out, p) in out.chunks_mut(WORDS).zip(p.chunks(WORDS)) {
-            self.fill_unit_f32(out);
-            let below = |o: &mut f32, p: &f32| *o = if *o < *p { 1.0 } else { 0.0 };
+            let words = &mut words[..p.len()];
+            self.twister.fill(words);
+            let pick = |w: u32, p: T| if unit_f32(w) < widen(p) { results[1] } else { results[0] };
+            let each = || {
+                out.iter_mut()
+                    .zip(words.iter().zip(p))
+                    .for_each(|(o, (w, p))| *o = pick(*w, *p))
+            };
+            with_wide_vectors(each);
+        }
+    }
+
+    fn fill_below_f64(&mut self, out: &mut [f64], p: &[f64]) {
+        for (out, p) in out.chunks_mut(WORDS).zip(p.chunks(WORDS)) {
+            self.fill_unit_f64(out);
+            let below = |o: &mut f64, p: &f64| *o = if *o < *p { 1.0 } else { 0.0 };
             with_wide_vectors(|| out.iter_mut().zip(p).for_each(|(o, p)| below(o, p)));
         }
     }
@@ -247,7 +264,7 @@ mod tests {
 
     #[test]
     fn probabilities_of_a_tensor_are_compared_in_its_dtype() {
-        for d in [DType::F32, DType::F64, DType::BF16] {
+        for d in [DType::F32, DType::F64, DType::F16, DType::BF16] {
             let p = Tensor::from_fn(d, &[2500], |i| Scalar::from_f64(d, i as f64 / 2500.0));
             let mut h = Generator::new(9);
             let want: Vec<bool> = (0..2500).map(|i| h.unit_interval(d) < p.get(i).to_f64()).collect();

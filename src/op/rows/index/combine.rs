@@ -2,7 +2,9 @@
 
 use crate::op::rows::dense::native;
 use crate::op::{OpError, OpResult};
-use crate::tensor::{Element, Scalar, round_to_bf16, round_to_f16, widen_f16};
+use crate::tensor::{
+    Element, F16c, Scalar, round_one_to_f16, round_to_bf16, round_to_f16, widen_bf16, widen_f16, widen_one_f16,
+};
 use crate::types::DType;
 use half::{bf16, f16};
 use std::hint::{black_box, select_unpredictable};
@@ -73,12 +75,24 @@ pub(in crate::op::rows) trait Cell: Element + PartialOrd {
     fn larger(self, other: Self) -> Self;
     /// The smaller of two, or NaN if one is NaN.
     fn smaller(self, other: Self) -> Self;
-    /// [`Cell::larger`] in loops that are not vector code, such as those over elements in any places.
-    fn larger_alone(self, other: Self) -> Self {
+    /// [`Cell::plus`] in loops that are not vector code, such as those over elements in any places.
+    #[inline(always)]
+    fn plus_alone(self, other: Self, _: Option<F16c>) -> Self {
+        self.plus(other)
+    }
+    /// [`Cell::times`] in such loops.
+    #[inline(always)]
+    fn times_alone(self, other: Self, _: Option<F16c>) -> Self {
+        self.times(other)
+    }
+    /// [`Cell::larger`] in such loops.
+    #[inline(always)]
+    fn larger_alone(self, other: Self, _: Option<F16c>) -> Self {
         self.larger(other)
     }
     /// [`Cell::smaller`] in such loops.
-    fn smaller_alone(self, other: Self) -> Self {
+    #[inline(always)]
+    fn smaller_alone(self, other: Self, _: Option<F16c>) -> Self {
         self.smaller(other)
     }
     /// The sum `self` of `n` elements, divided by `n`.
@@ -122,8 +136,8 @@ macro_rules! int_cells {
         // Elements come in any order, so that branches would be mispredicted.
         fn larger(self, o: $t) -> $t { select_unpredictable(o > self, o, self) }
         fn smaller(self, o: $t) -> $t { select_unpredictable(o < self, o, self) }
-        fn larger_alone(self, o: $t) -> $t { int_cells!(@$pick larger $t, self, o) }
-        fn smaller_alone(self, o: $t) -> $t { int_cells!(@$pick smaller $t, self, o) }
+        fn larger_alone(self, o: $t, _: Option<F16c>) -> $t { int_cells!(@$pick larger $t, self, o) }
+        fn smaller_alone(self, o: $t, _: Option<F16c>) -> $t { int_cells!(@$pick smaller $t, self, o) }
         fn over(self, n: u32) -> $t { (self as i64).div_euclid(n as i64) as $t }
         fn identity(how: Reduce) -> $t {
             match how {
@@ -144,11 +158,29 @@ macro_rules! int_cells {
 }
 int_cells!(i64 select, i32 select, i16 select, i8 add, u8 add);
 
+#[inline(always)]
+fn widen_one_bf16(x: bf16, _: Option<F16c>) -> f32 {
+    widen_bf16(x)
+}
+
+#[inline(always)]
+fn round_one_to_bf16(x: f32, _: Option<F16c>) -> bf16 {
+    round_to_bf16(x)
+}
+
 /// Half types are computed in f32 and rounded after each step.
 macro_rules! half_cells {
-    ($($t:ident $widen:path, $round:path);*) => { $(impl Cell for $t {
+    ($($t:ident $widen:path, $round:path, $widen_one:path, $round_one:path);*) => { $(impl Cell for $t {
         #[inline(always)]
         fn is_nan(self) -> bool { $t::is_nan(self) }
+        #[inline(always)]
+        fn plus_alone(self, o: $t, c: Option<F16c>) -> $t { $round_one($widen_one(self, c) + $widen_one(o, c), c) }
+        #[inline(always)]
+        fn times_alone(self, o: $t, c: Option<F16c>) -> $t { $round_one($widen_one(self, c) * $widen_one(o, c), c) }
+        #[inline(always)]
+        fn larger_alone(self, o: $t, c: Option<F16c>) -> $t { $round_one($widen_one(self, c).larger($widen_one(o, c)), c) }
+        #[inline(always)]
+        fn smaller_alone(self, o: $t, c: Option<F16c>) -> $t { $round_one($widen_one(self, c).smaller($widen_one(o, c)), c) }
         fn plus(self, o: $t) -> $t { $round($widen(self) + $widen(o)) }
         fn times(self, o: $t) -> $t { $round($widen(self) * $widen(o)) }
         fn larger(self, o: $t) -> $t { $round($widen(self).larger($widen(o))) }
@@ -158,7 +190,7 @@ macro_rules! half_cells {
         fn from_scalar(v: Scalar) -> $t { $t::from_f32(v.to_f64() as f32) }
     })* };
 }
-half_cells!(f16 widen_f16, round_to_f16; bf16 bf16::to_f32, round_to_bf16);
+half_cells!(f16 widen_f16, round_to_f16, widen_one_f16, round_one_to_f16; bf16 bf16::to_f32, round_to_bf16, widen_one_bf16, round_one_to_bf16);
 
 /// Runs `$body` with the type `$t` of a dtype's elements, or `$other` for dtypes that are no [`Cell`].
 macro_rules! with_cell {

@@ -7,7 +7,7 @@ use crate::op::rows::fill::{copy_all, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Scalar, Tensor, ViewMut, cells_of_mut, with_wide_vectors};
+use crate::tensor::{F16c, Scalar, Tensor, ViewMut, cells_of_mut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -191,12 +191,13 @@ fn scatter_cells<T: Cell>(
     reduce: Reduce,
     pool: &Pool,
 ) -> OpResult<()> {
+    let c = F16c::of_thread();
     match reduce {
         Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b, pool),
-        Reduce::Sum => rows.scatter(src, strides, dst, T::plus, pool),
-        Reduce::Prod => rows.scatter(src, strides, dst, T::times, pool),
-        Reduce::Max => rows.scatter(src, strides, dst, T::larger_alone, pool),
-        Reduce::Min => rows.scatter(src, strides, dst, T::smaller_alone, pool),
+        Reduce::Sum => rows.scatter(src, strides, dst, move |a: T, b: T| a.plus_alone(b, c), pool),
+        Reduce::Prod => rows.scatter(src, strides, dst, move |a: T, b: T| a.times_alone(b, c), pool),
+        Reduce::Max => rows.scatter(src, strides, dst, move |a: T, b: T| a.larger_alone(b, c), pool),
+        Reduce::Min => rows.scatter(src, strides, dst, move |a: T, b: T| a.smaller_alone(b, c), pool),
     }
 }
 

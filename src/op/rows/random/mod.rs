@@ -325,11 +325,11 @@ fn bernoulli(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<(
     let valid = |p: f64| (0.0..=1.0).contains(&p);
     let bad = match (p, t.dtype()) {
         (Some(p), _) => (!valid(p)).then_some(p),
-        (None, DType::F32) => {
-            let p = t.as_slice::<f32>().iter();
-            p.map(|&p| p as f64).find(|&p| !valid(p))
+        (None, DType::F64) => t.as_slice::<f64>().iter().copied().find(|&p| !valid(p)),
+        (None, _) => {
+            let p = t.to(DType::F32);
+            p.as_slice::<f32>().iter().map(|&p| p as f64).find(|&p| !valid(p))
         }
-        (None, _) => (0..t.numel()).map(|i| t.get(i).to_f64()).find(|&p| !valid(p)),
     };
     if let Some(p) = bad {
         return Err(OpError::value(format!(
