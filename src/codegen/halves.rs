@@ -1,4 +1,4 @@
-//! Operations on the sign bits of 16-bit floats, which need no conversions. These are all of which kernels have as operations on such floats.
+//! Operations on the sign bits of 16-bit floats, which need no conversions. Kernels have no other operations on such floats.
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::scalar::Unary;

@@ -208,6 +208,7 @@ impl KernelBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Affine;
 
     /// The operations of a kernel that quantizes `clamp(x, 0, most)` with a scale of 2 and a zero point to u8.
     fn operations(most: f32, zero: f32, lowest: f32) -> Vec<&'static str> {
@@ -306,5 +307,43 @@ mod tests {
             assert_eq!(k.cast(DType::BF16, wide), once);
             k.store(y, i, once);
         });
+    }
+
+    /// The dtypes that comparisons of the column with the row of a `rows` x 8 matrix have.
+    fn compared_dtypes(rows: usize, base: i64) -> Vec<DType> {
+        let mut k = KernelBuilder::new("k");
+        let y = k.output("y", DType::B8, &[rows, 8]);
+        let mut dtypes = vec![];
+        k.map_nest(&[rows, 8], |k, v| {
+            let (row, column) = (k.index(Affine::new(base, [(v[0], 1)])), k.index(v[1]));
+            let equal = k.compare(Compare::Eq, column, row);
+            if let Some(ScalarOp::Compare(_, a, b)) = k.ops.get(&equal) {
+                dtypes = vec![k.dtype(*a), k.dtype(*b)];
+            }
+            k.store(y, Affine::row_major(v, &[rows, 8]), equal);
+        });
+        k.finish().expect("a kernel");
+        dtypes
+    }
+
+    #[test]
+    fn indices_are_compared_in_32_bits_if_they_fit() {
+        assert_eq!(compared_dtypes(8, 0), [DType::I32; 2]);
+        assert_eq!(compared_dtypes(8, i32::MAX as i64 - 7), [DType::I32; 2]);
+        assert_eq!(compared_dtypes(8, i32::MAX as i64 - 6), [DType::I64; 2]);
+    }
+
+    #[test]
+    fn signs_of_halves_are_widened_before_they_change() {
+        let mut k = KernelBuilder::new("k");
+        let (x, y) = (k.input("x", DType::F16, &[8]), k.output("y", DType::F32, &[8]));
+        k.parallel_vector(8, |k, i| {
+            let x = k.load(x, i);
+            let (wide, negated) = (k.cast(DType::F32, x), k.unary(Unary::Neg, x));
+            let widened = k.cast(DType::F32, negated);
+            assert_eq!(k.unary(Unary::Neg, wide), widened);
+            k.store(y, i, widened);
+        });
+        k.finish().expect("a kernel");
     }
 }
