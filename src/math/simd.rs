@@ -152,6 +152,17 @@ pub(super) unsafe trait Simd: Copy + 'static {
         x[0]
     }
 
+    /// [`Simd::sum_lanes`] of four vectors, in the same order.
+    #[inline(always)]
+    unsafe fn sum_lanes_of_four(v: [Self::V; 4]) -> [f32; 4] {
+        let mut sums = [0f32; 4];
+        for i in 0..4 {
+            // SAFETY: as for `sum_lanes`.
+            sums[i] = unsafe { Self::sum_lanes(v[i]) };
+        }
+        sums
+    }
+
     /// The greatest lane. A lane that is NaN may or may not win.
     #[inline(always)]
     unsafe fn max_lane(v: Self::V) -> f32 {

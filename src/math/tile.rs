@@ -31,6 +31,8 @@ pub(super) enum Init {
     Bias,
     /// [`TileJob::bias`], one element for each row.
     RowBias,
+    /// [`TileJob::bias`], one element for each element of C, with the same stride between rows.
+    Matrix,
 }
 
 /// The operands of one tile. All strides are in elements.
@@ -61,7 +63,7 @@ pub(super) struct TileJob {
     pub cols: usize,
     /// The initial values.
     pub init: Init,
-    /// The bias, for [`Init::Bias`] and [`Init::RowBias`].
+    /// The bias, for [`Init::Bias`], [`Init::RowBias`] and [`Init::Matrix`].
     pub bias: *const f32,
     /// The bounds to clamp the results to, if any. NaN stays NaN.
     pub clamp: Option<(f32, f32)>,
@@ -140,6 +142,11 @@ unsafe fn init_sums<S: Simd, const R: usize, const V: usize, const H: bool>(t: &
             Init::Output => {
                 for r in 0..R {
                     acc.load_row(r, t, t.c.add(r * t.c_row));
+                }
+            }
+            Init::Matrix => {
+                for r in 0..R {
+                    acc.load_row(r, t, t.bias.add(r * t.c_row));
                 }
             }
             Init::RowBias => {

@@ -24,6 +24,13 @@ pub(super) struct DepthwiseChannels {
     whole_rows: bool,
 }
 
+/// Whether there is a kernel for whole rows of the convolution, whose input has this stride.
+fn has_whole_rows(conv: &Conv, stride: usize) -> bool {
+    matches!(conv.kernel[2], 3 | 5 | 7 | 9 | 11)
+        && conv.dilation[2] == 1
+        && (stride == 1 || (stride == 2 && conv.kernel[2] < 7))
+}
+
 impl DepthwiseChannels {
     /// Plans `conv`, which has as many groups as input and output channels.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<DepthwiseChannels, PlanError> {
@@ -49,11 +56,11 @@ impl DepthwiseChannels {
             (5, 1, 1) => kernel::<5, 1>(isa),
             (5, 1, 2) => kernel::<5, 2>(isa),
             (7, 1, 1) => kernel::<7, 1>(isa),
+            (9, 1, 1) => kernel::<9, 1>(isa),
+            (11, 1, 1) => kernel::<11, 1>(isa),
             _ => kernel::<0, 0>(isa),
         };
-        let whole_rows = matches!(conv.kernel[2], 3 | 5 | 7)
-            && conv.dilation[2] == 1
-            && (input.stride[2] == 1 || (input.stride[2] == 2 && conv.kernel[2] < 7));
+        let whole_rows = has_whole_rows(conv, input.stride[2]);
         Ok(DepthwiseChannels {
             conv: conv.clone(),
             isa,

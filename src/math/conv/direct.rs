@@ -3,6 +3,7 @@
 //! The input is not unfolded (there is no im2col). Supports any number of spatial dimensions, groups, strides and
 //! dilations.
 
+use super::narrow::visible_pixels;
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
@@ -14,6 +15,7 @@ use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
+use std::ops::Range;
 
 /// The number of pixels in a row if all pixels of an image form one line, and in a piece of a long row.
 const FLAT_ROW: usize = 112;
@@ -32,6 +34,8 @@ pub(super) struct Direct {
     run: usize,
     /// The parts of a panel that stay in the L1 cache while all rows of a chunk are multiplied.
     blocks: Vec<RunBlock>,
+    /// For each column of the kernel, the pixels of a row that see the image through it, if others are left out.
+    visible: Option<Vec<Range<usize>>>,
     /// Whether output pixels and input pixels form the same line (1x1, stride 1).
     flat: bool,
     /// The number of pieces that an output row is split into. Each counts as a row when work is split into chunks.
@@ -47,10 +51,11 @@ fn row_pieces(width: usize) -> usize {
     }
 }
 
-/// The offset of each run from the pixel's first element, and the number of elements in a run: a row of the kernel or a
-/// tap.
-fn lay_out_runs(conv: &Conv, padded: &Padded) -> (Vec<usize>, usize) {
-    let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
+/// The offset of each run from the pixel's first element, and the number of elements in a run: a row of the kernel, or a tap
+/// (always if `by_taps`).
+fn lay_out_runs(conv: &Conv, padded: &Padded, by_taps: bool) -> (Vec<usize>, usize) {
+    let together = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
+    let whole_rows = together && !by_taps;
     let [dil_d, dil_h, dil_w] = conv.dilation;
     let columns = if whole_rows { 1 } else { conv.kernel[2] };
     let mut segments = vec![];
@@ -68,11 +73,11 @@ impl Direct {
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
         let (kernels, padded) = (Kernels::for_isa(isa), Padded::new(isa, conv)?);
         let out = conv.output_size().ok_or(PlanError::Size)?;
-        let panels = panels::cut_panels(conv, kernels.nr);
-        let (segments, run) = lay_out_runs(conv, &padded);
+        let (panels, pieces) = (panels::cut_panels(conv, kernels.nr), row_pieces(out[2]));
+        let visible = visible_pixels(conv, out[2]).filter(|_| pieces == 1 && conv.groups == 1);
+        let (segments, run) = lay_out_runs(conv, &padded, visible.is_some());
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = ConvOutput::new(isa, conv);
-        let pieces = row_pieces(out[2]);
         let (rows, row_pixels) = match flat {
             true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
             false if pieces > 1 => (out[0] * out[1] * pieces, FLAT_ROW),
@@ -99,6 +104,7 @@ impl Direct {
             blocks: cut_blocks(segments.len(), run, kernels.block_depth()),
             segments,
             run,
+            visible,
             flat,
             pieces,
             load,
@@ -238,7 +244,7 @@ impl Direct {
                 weight: (o.weight.add(index_of(segments.start, block.run.start) * nr), nr),
                 is_first: segments.start == used.start && block.run.start == 0,
                 is_last: segments.end == used.end && block.run.end == self.run,
-                segments: &self.segments[segments],
+                segments: &self.segments[segments.clone()],
                 run: block.run.len(),
                 y,
                 y_pixel,
@@ -248,7 +254,22 @@ impl Direct {
                 activation: self.conv.activation,
                 next: (next < self.panels.len() * depth).then_some((o.weight.wrapping_add(next * nr), r - r0, r1 - r0)),
             };
-            row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
+            self.run_pixels(&row, halves, [segments.start, self.run * nr]);
+        }
+    }
+
+    /// Computes a row of pixels, whose taps begin at a segment and are `step` weights apart.
+    ///
+    /// # Safety
+    /// As for [`PixelRow::run`].
+    unsafe fn run_pixels(&self, row: &PixelRow, halves: usize, [segment, step]: [usize; 2]) {
+        let tile = |rows| self.kernels.tile_kernel(rows, halves, false);
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match &self.visible {
+                Some(columns) => row.run_by_taps(self.kernels, columns, [segment, step], tile),
+                None => row.run(self.kernels, tile),
+            }
         }
     }
 

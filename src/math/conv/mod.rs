@@ -7,7 +7,7 @@
 //! | one channel per group, wide rows, channels first | along the rows of the planes ([`plane`]) |
 //! | one channel per group, otherwise | over vectors of channels ([`channels`]) |
 //! | 3x3, stride 1, constant weights, many channels, unless exact | Winograd's transforms ([`winograd`]) |
-//! | transposed, channels-last result | register tiles, one phase of the strides at a time ([`phases`]) |
+//! | transposed, channels-last result or enough channels | register tiles, one phase of the strides at a time ([`phases`]) |
 //! | transposed, otherwise | a matrix product, then overlapping sums ([`transposed`]) |
 //! | groups, one or two dimensions | register tiles on some channels of some padded rows at a time ([`grouped`]) |
 //! | everything else | register tiles on padded channels-last input, without unfolding ([`direct`]) |
@@ -24,6 +24,7 @@ mod direct;
 mod expand;
 mod general;
 mod grouped;
+mod narrow;
 mod padded;
 mod pairs;
 mod panels;
@@ -158,12 +159,12 @@ fn product_rate(pairs: &PairKernels, precision: Precision, conv: &Conv) -> usize
 /// Chooses the method for an f32 convolution whose parameters were already checked.
 fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
     let first = conv.input_layout == ConvLayout::ChannelsFirst && conv.output_layout == ConvLayout::ChannelsFirst;
-    if conv.transposed && first {
-        return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
-    }
-    if conv.transposed && conv.output_layout == ConvLayout::ChannelsLast && phases::is_applicable(conv) {
+    if conv.transposed && phases::is_applicable(conv) {
         let method = Box::new(phases::Phases::new(isa, conv)?);
         return Ok(Box::new(F32ConvPlan::new(method, conv, constants)));
+    }
+    if conv.transposed && first {
+        return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
     }
     if conv.transposed {
         return Ok(Box::new(adapt::Relaid::new(isa, exact, conv, constants)?));

@@ -1,15 +1,16 @@
-//! Transposed convolution into channels-last output. Outputs that are a multiple of the stride apart use the same taps.
-//! Each *phase* of the strides is therefore an ordinary convolution of stride 1 over the input, on register tiles that
-//! write every `stride`-th pixel of the output. Nothing is computed twice, and no sums are accumulated in memory. (Shi
-//! et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
+//! Transposed convolution. Outputs that are a multiple of the stride apart use the same taps. Each *phase* of the strides is
+//! therefore an ordinary convolution of stride 1 over the input, on register tiles (or, if each group is one channel, over
+//! vectors of channels) that write every `stride`-th pixel of the output. Nothing is computed twice, and no sums are
+//! accumulated in memory. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
 
-use super::adapt::run_tail;
+mod depthwise;
+
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
-use super::strip::{ChunkCut, Load, cut_chunks};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
 use super::{ConvOperands, Method};
-use crate::math::contract::{Conv, PlanError};
+use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
@@ -17,6 +18,12 @@ use crate::target::Isa;
 
 /// The maximum number of phases.
 const PHASES: usize = 64;
+
+/// The number of pixels of a phase in a piece of a long row.
+const PIECE: usize = 112;
+/// The smallest number of output channels of a group that fill a vector well enough if the output is channels first.
+/// Products whose columns are pixels suit fewer channels better.
+const CHANNELS: usize = 8;
 
 /// The outputs `first + j * stride` of each dimension.
 struct Phase {
@@ -39,6 +46,13 @@ pub(super) struct Phases {
     out: [usize; 3],
     phases: Vec<Phase>,
     panels: Vec<Panel>,
+    /// The number of weights of a panel for each product index.
+    width: usize,
+    output: ConvOutput,
+    /// The number of output pixels in a piece of an output row, a multiple of the stride, and the number of pieces. Each
+    /// counts as a row when work is split into chunks.
+    piece: usize,
+    pieces: usize,
     load: Load,
 }
 
@@ -69,9 +83,23 @@ fn input_margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
     })
 }
 
-/// Whether the method supports `conv`, which is transposed: there must be few phases, and the border must not dominate.
+/// Whether each group of `conv` is one channel.
+fn is_depthwise(conv: &Conv) -> bool {
+    conv.groups == conv.in_channels && conv.groups == conv.out_channels && conv.groups > 1
+}
+
+/// Whether the method supports `conv`, which is transposed, and suits it: there must be few phases, and the border must not
+/// dominate.
 pub(super) fn is_applicable(conv: &Conv) -> bool {
     let Some(out) = conv.output_size() else { return false };
+    let columns = if is_depthwise(conv) {
+        conv.groups
+    } else {
+        conv.out_channels / conv.groups
+    };
+    if conv.output_layout == ConvLayout::ChannelsFirst && columns < CHANNELS {
+        return false;
+    }
     let phases = conv.stride.iter().try_fold(1usize, |a, &s| a.checked_mul(s));
     let small = |n: usize| n < 1 << 24;
     let sane = [conv.kernel, conv.dilation, conv.padding, out, conv.input]
@@ -85,42 +113,44 @@ pub(super) fn is_applicable(conv: &Conv) -> bool {
 }
 
 impl Phases {
-    /// Plans `conv`, which is transposed, has channels-last output, and for which [`is_applicable`] holds.
+    /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
-        let kernels = Kernels::for_isa(isa);
-        let out = conv.output_size().ok_or(PlanError::Size)?;
+        let (kernels, out) = (Kernels::for_isa(isa), conv.output_size().ok_or(PlanError::Size)?);
         let margin = input_margin(conv, out);
-        // A plain convolution over the same input, used only for its border.
-        let plain = Conv {
-            kernel: [1; 3],
-            stride: [1; 3],
-            dilation: [1; 3],
-            padding: margin,
-            output_padding: [0; 3],
-            transposed: false,
-            ..conv.clone()
+        let padded = pad_input(isa, conv, margin)?;
+        let (panels, width) = match is_depthwise(conv) {
+            true => (depthwise::cut_panels(conv, 4 * isa.lanes()), 4 * isa.lanes()),
+            false => (panels::cut_panels(conv, kernels.nr), kernels.nr),
         };
-        let padded = Padded::with_padding(isa, &plain, margin)?;
-        let panels = panels::cut_panels(conv, kernels.nr);
-        let phases = list_phases(conv, out, &padded, margin);
+        let output = ConvOutput::new(isa, conv);
+        let whole = out[2].next_multiple_of(conv.stride[2]);
+        let piece = match whole > 2 * PIECE * conv.stride[2] {
+            true => PIECE * conv.stride[2],
+            false => whole,
+        };
+        let pieces = whole.div_ceil(piece.max(1));
         let load = Load {
-            rows: out[0].div_ceil(conv.stride[0]) * out[1].div_ceil(conv.stride[1]),
-            row_pixels: out[2].div_ceil(conv.stride[2]),
+            rows: out[0] * out[1] * pieces,
+            row_pixels: piece,
             panels: panels.len(),
-            panel_cols: kernels.nr,
-            images: conv.batch.saturating_mul(phases.len()),
+            panel_cols: width,
+            images: conv.batch,
             macs: conv.macs(),
-            weights: conv.extents().map_or(0, |e| e[1]) / phases.len().max(1),
+            weights: conv.extents().map_or(0, |e| e[1]),
             input: conv.batch.saturating_mul(padded.image),
-            buffered: false,
+            buffered: output.is_buffered(),
         };
         Ok(Phases {
             conv: conv.clone(),
             kernels,
+            phases: list_phases(conv, out, &padded, margin),
             padded,
             out,
-            phases,
             panels,
+            width,
+            output,
+            piece,
+            pieces,
             load,
         })
     }
@@ -143,7 +173,12 @@ impl Phases {
         self.phases.iter().map(|p| p.taps.len()).sum::<usize>() * self.run_len()
     }
 
-    /// Computes rows `r0..r1` of a phase of one image, padded at `x`, for panels `p0..p1`.
+    /// The first output pixel of row `r` of all pieces of rows.
+    fn row_start(&self, r: usize) -> usize {
+        r / self.pieces * self.out[2] + (r % self.pieces * self.piece).min(self.out[2])
+    }
+
+    /// Computes rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
@@ -152,39 +187,77 @@ impl Phases {
         o: &ConvOperands,
         x: *const f32,
         image: usize,
-        phase: &Phase,
         [r0, r1]: [usize; 2],
         [p0, p1]: [usize; 2],
     ) {
-        let (c, nr) = (&self.conv, self.kernels.nr);
-        let [_, oh, ow] = self.out;
-        for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
-            let halves = self.kernels.half_vectors(panel.cols);
-            for r in r0..r1.min(phase.count[0] * phase.count[1]) {
-                let (d, h) = (r / phase.count[1], r % phase.count[1]);
-                let to = (phase.first[0] + d * c.stride[0]) * oh + phase.first[1] + h * c.stride[1];
-                let pixel = image * self.out.iter().product::<usize>() + to * ow + phase.first[2];
-                // SAFETY: the row lies in the output, its windows in the padded image, the panel in the weights.
-                unsafe {
-                    let row = PixelRow {
-                        x: x.add(self.padded.pixel_offset(d, h, 0) + panel.input),
-                        x_pixel: self.padded.pixel,
-                        segments: &phase.segments,
-                        run: self.run_len(),
-                        weight: (o.weight.add((p * self.product_depth() + phase.depth) * nr), nr),
-                        y: o.y.add(pixel * c.out_channels + panel.channel),
-                        y_pixel: c.stride[2] * c.out_channels,
-                        pixels: phase.count[2],
-                        cols: panel.cols,
-                        bias: bias_at(o.bias, panel.channel),
-                        activation: c.activation,
-                        is_first: true,
-                        is_last: true,
-                        next: None,
-                    };
-                    row.run(self.kernels, |rows| self.kernels.tile_kernel(rows, halves, false));
+        let (channel, end) = (self.panels[p0].channel, self.panels[p1 - 1]);
+        let part = OutputPart {
+            image,
+            pixel: self.row_start(r0),
+            pixels: self.row_start(r1) - self.row_start(r0),
+            channel,
+            channels: end.channel + end.cols - channel,
+        };
+        // SAFETY: the part lies in the output and belongs to this thread.
+        unsafe {
+            let strip = self.output.begin_strip(o.y, &part);
+            for p in p0..p1 {
+                let y = strip.base.add(self.panels[p].channel - channel);
+                for phase in &self.phases {
+                    for r in r0..r1 {
+                        let y = y.add((self.row_start(r) - part.pixel) * strip.row);
+                        self.run_row(o, x, (p, phase), r, (y, strip.row));
+                    }
                 }
             }
+            self.output.finish_strip(strip, &part, o);
+        }
+    }
+
+    /// Computes those pixels of row `r` that belong to `phase`, for panel `p`. `y` is the row's first output and the stride
+    /// between pixels.
+    ///
+    /// # Safety
+    /// As for [`Phases::run_chunk`].
+    #[inline(always)]
+    unsafe fn run_row(
+        &self,
+        o: &ConvOperands,
+        x: *const f32,
+        (p, phase): (usize, &Phase),
+        r: usize,
+        (y, y_pixel): (*mut f32, usize),
+    ) {
+        let (stride, line, piece) = (self.conv.stride, r / self.pieces, r % self.pieces);
+        let at = [line / self.out[1], line % self.out[1]];
+        let first = piece * (self.piece / stride[2]);
+        let pixels = phase.count[2].saturating_sub(first).min(self.piece / stride[2]);
+        if [0, 1].iter().any(|&d| at[d] % stride[d] != phase.first[d]) || pixels == 0 {
+            return;
+        }
+        let (panel, width, k) = (&self.panels[p], self.width, self.kernels);
+        // SAFETY: the row lies in the output, its windows in the padded image, the panel in the weights.
+        unsafe {
+            let row = PixelRow {
+                x: x.add(self.padded.pixel_offset(at[0] / stride[0], at[1] / stride[1], first) + panel.input),
+                x_pixel: self.padded.pixel,
+                segments: &phase.segments,
+                run: self.run_len(),
+                weight: (o.weight.add((p * self.product_depth() + phase.depth) * width), width),
+                y: y.add(phase.first[2] * y_pixel),
+                y_pixel: stride[2] * y_pixel,
+                pixels,
+                cols: panel.cols,
+                bias: bias_at(o.bias, panel.channel),
+                activation: self.conv.activation,
+                is_first: true,
+                is_last: true,
+                next: None,
+            };
+            if is_depthwise(&self.conv) {
+                return depthwise::run_row(self.kernels.isa, &row);
+            }
+            row.run(k, |rows| k.tile_kernel(rows, k.half_vectors(panel.cols), false));
         }
     }
 
@@ -195,19 +268,29 @@ impl Phases {
     unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
         let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
         let x = scratch::SharedPtr(x.cast_mut());
-        pool.run(count * self.phases.len() * row_chunks * panel_chunks, |i| {
+        pool.run(count * row_chunks * panel_chunks, |i| {
             let (r, rest) = (i % row_chunks, i / row_chunks);
-            let (p, rest) = (rest % panel_chunks, rest / panel_chunks);
-            let (phase, n) = (rest % self.phases.len(), rest / self.phases.len());
-            let rows = [r * c.rows, (r + 1) * c.rows];
+            let (p, n) = (rest % panel_chunks, rest / panel_chunks);
+            let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
             // SAFETY: there are `count` padded images; chunks own disjoint parts of the output.
-            unsafe {
-                let x = x.get().add(n * self.padded.image);
-                self.run_chunk(o, x, image + n, &self.phases[phase], rows, panels);
-            }
+            unsafe { self.run_chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
         });
     }
+}
+
+/// The input with a margin around it. It is that of a plain convolution.
+fn pad_input(isa: Isa, conv: &Conv, margin: [usize; 3]) -> Result<Padded, PlanError> {
+    let plain = Conv {
+        kernel: [1; 3],
+        stride: [1; 3],
+        dilation: [1; 3],
+        padding: margin,
+        output_padding: [0; 3],
+        transposed: false,
+        ..conv.clone()
+    };
+    Padded::with_padding(isa, &plain, margin)
 }
 
 /// The phases that have outputs.
@@ -250,30 +333,30 @@ fn list_phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -
 
 impl Method for Phases {
     fn packed_len(&self) -> usize {
-        self.panels.len() * self.kernels.nr * self.product_depth()
+        self.panels.len() * self.width * self.product_depth()
     }
 
     fn packing_key(&self) -> [usize; 2] {
-        [9 + self.tap_order_hash(), self.kernels.nr]
+        [9 + self.tap_order_hash(), self.width]
     }
 
     /// Packs panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by
     /// side.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let (nr, depth, gi) = (self.kernels.nr, self.product_depth(), self.run_len());
+        let (width, depth, gi) = (self.width, self.product_depth(), self.run_len());
         let taps: usize = self.conv.kernel.iter().product();
         let group_outputs = self.conv.out_channels / self.conv.groups;
         let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels.len(), |p| {
             let panel = &self.panels[p];
             // SAFETY: panel `p` belongs to this chunk.
-            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * nr), depth * nr) };
+            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * width), depth * width) };
             let lines = self
                 .phases
                 .iter()
                 .flat_map(|f| f.taps.iter().flat_map(move |&t| (0..gi).map(move |i| (t, i))));
-            for ((tap, i), out) in lines.zip(out.chunks_exact_mut(nr)) {
-                // Weights are `[in, out / groups, taps]`.
+            for ((tap, i), out) in lines.zip(out.chunks_exact_mut(width)) {
+                // Weights are `[in, out / groups, taps]`. Channels of a group, and groups of one channel, are `taps` apart.
                 let from = ((panel.input + i) * group_outputs + panel.channel % group_outputs) * taps + tap;
                 for (j, out) in out.iter_mut().enumerate() {
                     *out = if j < panel.cols { weight[from + j * taps] } else { 0.0 };
@@ -284,19 +367,22 @@ impl Method for Phases {
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
         let together = self.padded.images_at_once(self.conv.batch);
-        let images = together * self.phases.len();
-        let c = cut_chunks(&Load { images, ..self.load }, pool.threads());
+        let load = Load {
+            images: together,
+            ..self.load
+        };
+        let c = cut_chunks(&load, pool.threads());
         // SAFETY: guaranteed by the caller.
         unsafe {
             self.padded
                 .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
                     self.run_images(pool, o, x, image, count, c)
                 });
-            run_tail(pool, &self.conv, o.y.cast(), o.tail);
         }
     }
 
     fn name(&self) -> String {
-        format!("transposed in {} phases {}", self.phases.len(), self.kernels.isa)
+        let how = if is_depthwise(&self.conv) { "depthwise " } else { "" };
+        format!("transposed {how}in {} phases {}", self.phases.len(), self.kernels.isa)
     }
 }

@@ -1,5 +1,7 @@
 //! Depthwise convolution along the rows of channels-first planes. Lanes are neighbouring output pixels of one row.
 
+mod tall;
+
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, ConvLayout, Tile};
 use crate::math::isa::per_isa;
@@ -83,6 +85,8 @@ impl Plane {
         let (pixels, taps) = (c.input[1] * c.input[2], c.kernel[1] * c.kernel[2]);
         let mut plane = scratch::take_buffer(self.size[0] * self.size[1] + SLACK);
         self.zero_border(&mut plane);
+        let kernel = self.select_kernel();
+        let mut columns = scratch::take_buffer(if self.is_tall() { taps } else { 0 });
         let mut held = usize::MAX;
         for p in first..end {
             let channel = p % c.out_channels;
@@ -94,19 +98,13 @@ impl Plane {
                     held = source;
                 }
                 let y = o.y.add(p * self.out[0] * self.out[1]);
-                let job = PlaneJob {
-                    x: plane.as_ptr(),
-                    x_row: self.size[1],
-                    kernel: [c.kernel[1], c.kernel[2]],
-                    dilation: [c.dilation[1], c.dilation[2]],
-                    stride: [c.stride[1], c.stride[2]],
-                    weight: o.weight.add(channel * taps),
-                    bias: if o.bias.is_null() { 0.0 } else { *o.bias.add(channel) },
-                    y,
-                    out: self.out,
-                    clamp: c.activation.bounds(),
-                };
-                self.select_kernel()(&job);
+                let mut weight = o.weight.add(channel * taps);
+                if self.is_tall() {
+                    self.move_to_columns(weight, &mut columns);
+                    weight = columns.as_ptr();
+                }
+                let bias = if o.bias.is_null() { 0.0 } else { *o.bias.add(channel) };
+                kernel(&self.plane_job(plane.as_ptr(), weight, bias, y));
                 if let Some(tail) = &o.tail {
                     tail.run(&self.plane_tile(p, y));
                 }
@@ -130,6 +128,45 @@ impl Plane {
         }
     }
 
+    /// Whether several rows of output share what is loaded: see [`tall`].
+    fn is_tall(&self) -> bool {
+        let c = &self.conv;
+        let is_fixed = c.kernel[1..] == [5; 2] && c.dilation[2] == 1 && c.stride[2] == 1;
+        let enough = c.kernel[1] >= tall::ROWS && self.out[0] >= tall::ROWS;
+        c.stride[1] == 1 && c.dilation[1] == 1 && enough && !is_fixed
+    }
+
+    /// Copies the weights of a channel, which are at `weight`, with the taps of a column side by side.
+    ///
+    /// # Safety
+    /// There are as many weights as elements of `columns`.
+    unsafe fn move_to_columns(&self, weight: *const f32, columns: &mut [f32]) {
+        let [_, height, width] = self.conv.kernel;
+        for (b, column) in columns.chunks_exact_mut(height).enumerate() {
+            for (a, to) in column.iter_mut().enumerate() {
+                // SAFETY: the tap lies in the kernel.
+                *to = unsafe { *weight.add(a * width + b) };
+            }
+        }
+    }
+
+    /// The work for the plane `x` with these weights, whose results go to `y`.
+    fn plane_job(&self, x: *const f32, weight: *const f32, bias: f32, y: *mut f32) -> PlaneJob {
+        let c = &self.conv;
+        PlaneJob {
+            x,
+            x_row: self.size[1],
+            kernel: [c.kernel[1], c.kernel[2]],
+            dilation: [c.dilation[1], c.dilation[2]],
+            stride: [c.stride[1], c.stride[2]],
+            weight,
+            bias,
+            y,
+            out: self.out,
+            clamp: c.activation.bounds(),
+        }
+    }
+
     fn select_kernel(&self) -> unsafe fn(&PlaneJob) {
         let c = &self.conv;
         let square = c.dilation == [1; 3] || (c.dilation[1] == 1 && c.dilation[2] == 1);
@@ -138,6 +175,8 @@ impl Plane {
             (true, 3, 3, 2, 2) => fixed::<3, 2, 4>(self.isa),
             (true, 5, 5, 1, 1) => fixed::<5, 1, 2>(self.isa),
             (true, 5, 5, 2, 2) => fixed::<5, 2, 2>(self.isa),
+            (_, _, _, _, 1) if self.is_tall() => tall::kernel::<1>(self.isa),
+            _ if self.is_tall() => tall::kernel::<2>(self.isa),
             (_, _, _, _, 1) => any::<1>(self.isa),
             _ => any::<2>(self.isa),
         }
@@ -258,43 +297,71 @@ unsafe fn convolve_rows<S: Simd, const K: usize, const ST: usize, const T: usize
     }
 }
 
-/// Any kernel with column step `ST`, for four vectors of one row at once.
+/// Any kernel with column step `ST`, for about four vectors at once, of one row or of several.
 #[inline(always)]
 unsafe fn any_body<S: Simd, const ST: usize>(j: &PlaneJob) {
     // SAFETY: rows and columns lie in the planes.
     unsafe {
-        for row in 0..j.out[0] {
-            let mut col = 0;
-            while col < j.out[1] {
-                if col + 3 * S::LANES < j.out[1] {
-                    convolve_vectors::<S, ST, 4>(j, row, col);
-                    col += 4 * S::LANES;
-                } else {
-                    convolve_vectors::<S, ST, 1>(j, row, col);
-                    col += S::LANES;
-                }
-            }
+        match j.out[1].div_ceil(S::LANES) {
+            1 => convolve_plane::<S, ST, 4, 1>(j),
+            2 => convolve_plane::<S, ST, 2, 2>(j),
+            3 => convolve_plane::<S, ST, 1, 3>(j),
+            _ => convolve_plane::<S, ST, 1, 4>(j),
         }
     }
 }
 
+/// Computes a plane in blocks of `T` rows and `V` vectors. The rows and vectors that remain are computed one by one.
 #[inline(always)]
-unsafe fn convolve_vectors<S: Simd, const ST: usize, const V: usize>(j: &PlaneJob, row: usize, col: usize) {
+unsafe fn convolve_plane<S: Simd, const ST: usize, const T: usize, const V: usize>(j: &PlaneJob) {
+    let mut row = 0;
+    while row < j.out[0] {
+        let rows = if row + T <= j.out[0] { T } else { 1 };
+        let mut col = 0;
+        while col < j.out[1] {
+            let whole = col + (V - 1) * S::LANES < j.out[1];
+            // SAFETY: as in `any_body`.
+            unsafe {
+                match (rows == T, whole) {
+                    (true, true) => convolve_vectors::<S, ST, T, V>(j, row, col),
+                    (true, false) => convolve_vectors::<S, ST, T, 1>(j, row, col),
+                    (false, true) => convolve_vectors::<S, ST, 1, V>(j, row, col),
+                    (false, false) => convolve_vectors::<S, ST, 1, 1>(j, row, col),
+                }
+            }
+            col += if whole { V * S::LANES } else { S::LANES };
+        }
+        row += rows;
+    }
+}
+
+#[inline(always)]
+unsafe fn convolve_vectors<S: Simd, const ST: usize, const T: usize, const V: usize>(
+    j: &PlaneJob,
+    row: usize,
+    col: usize,
+) {
     // SAFETY: as in `any_body`.
     unsafe {
-        let mut acc = [S::splat(j.bias); V];
-        let x = j.x.add(row * j.stride[0] * j.x_row + col * ST);
+        let mut acc = [[S::splat(j.bias); V]; T];
+        let down = j.stride[0] * j.x_row;
+        let x = j.x.add(row * down + col * ST);
         for a in 0..j.kernel[0] {
             for b in 0..j.kernel[1] {
                 let w = S::splat(*j.weight.add(a * j.kernel[1] + b));
                 let x = x.add(a * j.dilation[0] * j.x_row + b * j.dilation[1]);
-                for v in 0..V {
-                    acc[v] = S::fma(load_stepped::<S, ST>(x.add(v * S::LANES * ST)), w, acc[v]);
+                for t in 0..T {
+                    for v in 0..V {
+                        let x = load_stepped::<S, ST>(x.add(t * down + v * S::LANES * ST));
+                        acc[t][v] = S::fma(x, w, acc[t][v]);
+                    }
                 }
             }
         }
-        for v in 0..V {
-            store_clamped::<S>(j, row, col + v * S::LANES, acc[v]);
+        for t in 0..T {
+            for v in 0..V {
+                store_clamped::<S>(j, row + t, col + v * S::LANES, acc[t][v]);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Compares random convolutions of every kind, dtype, layout and level with the reference.
 
+mod edges;
 mod groups;
 
 use super::super::contract::*;

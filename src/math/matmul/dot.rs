@@ -87,9 +87,28 @@ unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usi
             k += n;
         }
         for r in 0..R {
-            for c in 0..C {
-                *j.c.add((row + r) * j.c_row + col + c) = S::sum_lanes(S::add(acc[r][c][0], acc[r][c][1]));
+            store_sums::<S, C>(&acc[r], j.c.add((row + r) * j.c_row + col));
+        }
+    }
+}
+
+/// Stores the sums of a row of results.
+///
+/// # Safety
+/// `c` points to `C` elements.
+#[inline(always)]
+unsafe fn store_sums<S: Simd, const C: usize>(acc: &[[S::V; 2]; C], c: *mut f32) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if C == 4 {
+            let mut sums = [S::splat(0.0); 4];
+            for i in 0..4 {
+                sums[i] = S::add(acc[i % C][0], acc[i % C][1]);
             }
+            return c.cast::<[f32; 4]>().write_unaligned(S::sum_lanes_of_four(sums));
+        }
+        for i in 0..C {
+            *c.add(i) = S::sum_lanes(S::add(acc[i][0], acc[i][1]));
         }
     }
 }
@@ -97,24 +116,44 @@ unsafe fn dot_tile<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usi
 /// The maximum number of rows for which rows of an unpacked row-major B are added up one by one.
 pub(crate) const AXPY_ROWS: usize = 4;
 
+/// The number of columns whose sums stay in the L1 cache while rows of B are added to them.
+const AXPY_COLS: usize = 4096;
+
 /// A few rows times a row-major matrix: `C[i, :] += A[i, k] * B[k, :]`, four product indices at a time, so that B is
 /// read along its rows. Here `b` is row 0 of B, contiguous along the columns, and `b_col` is the stride between rows.
 #[inline(always)]
 unsafe fn axpy_body<S: Simd>(j: &DotJob) {
     // SAFETY: the caller provides operands valid for the job.
     unsafe {
-        for row in 0..j.rows {
-            let (a, c) = (j.a.add(row * j.a_row), j.c.add(row * j.c_row));
-            let mut k = 0;
-            while k < j.k {
-                match j.k - k {
-                    1 => axpy_rows::<S, 1>(j, a.add(k), k, c),
-                    2 => axpy_rows::<S, 2>(j, a.add(k), k, c),
-                    3 => axpy_rows::<S, 3>(j, a.add(k), k, c),
-                    _ => axpy_rows::<S, 4>(j, a.add(k), k, c),
-                }
-                k += 4;
+        for col in (0..j.cols).step_by(AXPY_COLS) {
+            for row in 0..j.rows {
+                let some = DotJob {
+                    a: j.a.add(row * j.a_row),
+                    b: j.b.add(col),
+                    cols: (j.cols - col).min(AXPY_COLS),
+                    c: j.c.add(row * j.c_row + col),
+                    ..*j
+                };
+                axpy_columns::<S>(&some);
             }
+        }
+    }
+}
+
+/// The first row of the job.
+#[inline(always)]
+unsafe fn axpy_columns<S: Simd>(j: &DotJob) {
+    // SAFETY: the caller provides operands valid for the job.
+    unsafe {
+        let mut k = 0;
+        while k < j.k {
+            match j.k - k {
+                1 => axpy_rows::<S, 1>(j, j.a.add(k), k, j.c),
+                2 => axpy_rows::<S, 2>(j, j.a.add(k), k, j.c),
+                3 => axpy_rows::<S, 3>(j, j.a.add(k), k, j.c),
+                _ => axpy_rows::<S, 4>(j, j.a.add(k), k, j.c),
+            }
+            k += 4;
         }
     }
 }
@@ -161,4 +200,39 @@ per_isa! {
 per_isa! {
     /// The kernel of one level.
     pub(crate) fn kernel = kernel_body(j: &DotJob)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Isa;
+
+    #[test]
+    fn four_columns_are_summed_in_the_order_of_one() {
+        for isa in Isa::available() {
+            let (k, b_col) = (53, 60);
+            let a: Vec<f32> = (0..k).map(|i| (i as f32 * 0.7).sin()).collect();
+            let b: Vec<f32> = (0..4 * b_col).map(|i| (i as f32 * 1.3).cos()).collect();
+            let product = |col: usize, cols: usize| {
+                let mut c = [0f32; 4];
+                let job = DotJob {
+                    a: a.as_ptr(),
+                    a_row: k,
+                    rows: 1,
+                    b: b[col * b_col..].as_ptr(),
+                    b_col,
+                    cols,
+                    k,
+                    c: c.as_mut_ptr(),
+                    c_row: 4,
+                };
+                // SAFETY: the arrays hold the rows and columns; the machine supports the level.
+                unsafe { kernel(isa)(&job) };
+                c
+            };
+            let together = product(0, 4);
+            let single = [0, 1, 2, 3].map(|col| product(col, 1)[0]);
+            assert_eq!(together.map(f32::to_bits), single.map(f32::to_bits), "{isa}");
+        }
+    }
 }

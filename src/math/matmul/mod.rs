@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. [`pairs`] multiplies pairs of bf16 and groups of four bytes. A constant B of integers times
+//! times a transposed dynamic matrix. [`small`] computes matrices that are too small for either, one or many. [`pairs`] multiplies pairs of bf16 and groups of four bytes. A constant B of integers times
 //! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and f16 is converted to and
 //! from f32.
 
@@ -13,6 +13,7 @@ pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
 pub(crate) mod pairs;
+mod small;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,9 @@ pub(super) fn plan(
     }
     match desc.dtype {
         DType::BF16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
+        DType::F32 if small::is_applicable(desc, pairs.isa, &constants) => {
+            Ok(Box::new(small::SmallPlan::new(pairs.isa, desc)))
+        }
         DType::F32 => Ok(Box::new(native::F32MatMulPlan::with_quads(
             pairs.isa,
             pairs.has_quads,

@@ -5,6 +5,7 @@
 //! once, when the plan is made. A dynamic operand is packed per block if it is used often enough to pay; otherwise it
 //! is read in place.
 
+mod addend;
 mod blocks;
 mod few_rows;
 
@@ -18,6 +19,7 @@ use crate::math::scratch::SharedPtr;
 use crate::math::tile::{Kernels, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
+use addend::add_after;
 use few_rows::FewRows;
 
 /// A plan of an f32 product.
@@ -40,6 +42,8 @@ enum Start {
     Zero,
     ColumnBias,
     RowBias,
+    /// With the addend, a matrix whose rows are as far apart as those of C.
+    Matrix,
     /// After the product, in a pass over the tile.
     After,
 }
@@ -169,10 +173,13 @@ impl F32MatMulPlan {
             panels: self.panels(),
             nr: self.kernels.nr,
             k: self.desc.k,
-            a_packed: self.a.is_some(),
+            a_packed: self.a.is_some() || self.few_rows == Some(FewRows::ColumnOfRows),
             b_packed: self.b.is_some() || matches!(self.few_rows, Some(FewRows::Rows | FewRows::Integers)),
-            // Rows of B that are read in place should be long.
-            chunks_per_thread: if self.few_rows == Some(FewRows::Rows) { 1 } else { 4 },
+            // Rows that are read in place should be long.
+            chunks_per_thread: match self.few_rows {
+                Some(FewRows::Rows | FewRows::ColumnOfRows) => 1,
+                _ => 4,
+            },
             rate: 1,
         };
         Grid::new(shape, threads, self.desc.batch_size())
@@ -238,31 +245,8 @@ fn choose_start(desc: &MatMul) -> Start {
         Some(_) if desc.beta == 0.0 => Start::Zero,
         Some(Addend { row: 0, col: 1 }) if desc.beta == 1.0 => Start::ColumnBias,
         Some(Addend { row: 1, col: 0 }) if desc.beta == 1.0 => Start::RowBias,
+        Some(Addend { row, col: 1 }) if desc.beta == 1.0 && row == desc.c_row => Start::Matrix,
         Some(_) => Start::After,
-    }
-}
-
-/// `c = activation(alpha * c + beta * addend)` on a rectangle.
-///
-/// # Safety
-/// The operands are valid; nothing else uses the rectangle.
-unsafe fn add_after(d: &MatMul, x: &MatrixOperands, r: Rect) {
-    let (alpha, beta) = (d.alpha as f32, d.beta as f32);
-    let addend = d.addend.filter(|_| d.beta != 0.0);
-    let (lo, hi) = d.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-    for i in r.row..r.row + r.rows {
-        for j in r.col..r.col + r.cols {
-            // SAFETY: the indices lie in the rectangle.
-            unsafe {
-                let c = x.c.add(i * d.c_row + j);
-                let mut y = alpha * *c;
-                if let Some(s) = addend {
-                    y += beta * *x.addend.add(i * s.row + j * s.col);
-                }
-                y = if lo > y { lo } else { y };
-                *c = if hi < y { hi } else { y };
-            }
-        }
     }
 }
 
@@ -299,7 +283,7 @@ impl MatMulPlan for F32MatMulPlan {
             (Some(_), _) => "A packed",
             (_, Some(_)) => "B packed",
             _ if self.integers.is_some() => "B packed as integers",
-            _ if self.few_rows == Some(FewRows::Column) => "one column",
+            _ if matches!(self.few_rows, Some(FewRows::Column | FewRows::ColumnOfRows)) => "one column",
             _ if self.few_rows.is_some() => "few rows",
             _ => "dynamic",
         };

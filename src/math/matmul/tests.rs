@@ -258,6 +258,9 @@ fn blocked_products_agree() {
         (240, 33, 390, 0..3),
         (500, 1, 800, 0..3),
         (1, 1, 3000, 0..3),
+        // Few product indices, and one column of a transposed matrix.
+        (100, 300, 12, 0..3),
+        (5000, 1, 131, 0..1),
     ] {
         for (constant, (dtype, seed)) in constants.flat_map(|c| kinds.map(|k| (c, k))) {
             let c = Case {
@@ -266,11 +269,11 @@ fn blocked_products_agree() {
                 m,
                 n,
                 k,
-                a_transposed: false,
+                a_transposed: k == 131,
                 b_transposed: m != 2,
                 b_broadcast: false,
                 constant,
-                addend: 1,
+                addend: if k == 12 { 2 } else { 1 },
                 alpha: 1.0,
                 beta: 1.0,
                 activation: Activation::Relu,

@@ -92,6 +92,11 @@ unsafe impl Simd for Avx2 {
         unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)) }
     }
     #[inline(always)]
+    unsafe fn sum_lanes_of_four(v: [__m256; 4]) -> [f32; 4] {
+        // SAFETY: the machine supports AVX2 with FMA.
+        unsafe { sum_eights(v) }
+    }
+    #[inline(always)]
     unsafe fn pow2(n: __m256) -> __m256 {
         // SAFETY: the machine supports AVX2.
         unsafe {
@@ -127,6 +132,38 @@ unsafe impl Simd for Avx2 {
             _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x)))
         }
     }
+}
+
+/// The sums of four vectors of eight lanes: of lanes four apart, of lanes two apart, then of neighbours.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn sum_eights(v: [__m256; 4]) -> [f32; 4] {
+    let mut q = [_mm_setzero_ps(); 4];
+    for i in 0..4 {
+        q[i] = _mm_add_ps(_mm256_castps256_ps128(v[i]), _mm256_extractf128_ps::<1>(v[i]));
+    }
+    let a = _mm_add_ps(_mm_movelh_ps(q[0], q[1]), _mm_movehl_ps(q[1], q[0]));
+    let b = _mm_add_ps(_mm_movelh_ps(q[2], q[3]), _mm_movehl_ps(q[3], q[2]));
+    let [even, odd] = [
+        _mm_shuffle_ps::<0b10_00_10_00>(a, b),
+        _mm_shuffle_ps::<0b11_01_11_01>(a, b),
+    ];
+    let mut sums = [0f32; 4];
+    // SAFETY: the array has four elements.
+    unsafe { _mm_storeu_ps(sums.as_mut_ptr(), _mm_add_ps(even, odd)) };
+    sums
+}
+
+/// The same for sixteen lanes, of which those eight apart are added first.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+fn sum_sixteens(v: [__m512; 4]) -> [f32; 4] {
+    let mut halves = [_mm256_setzero_ps(); 4];
+    for i in 0..4 {
+        let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(v[i])));
+        halves[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), high);
+    }
+    sum_eights(halves)
 }
 
 /// AVX-512F.
@@ -248,6 +285,11 @@ unsafe impl Simd for Avx512 {
     unsafe fn select_lt(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
         // SAFETY: the machine supports AVX-512F.
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes_of_four(v: [__m512; 4]) -> [f32; 4] {
+        // SAFETY: the machine supports the level.
+        unsafe { sum_sixteens(v) }
     }
     #[inline(always)]
     unsafe fn pow2(n: __m512) -> __m512 {

@@ -55,7 +55,7 @@ fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
     let seg = rows * (run + 2);
     let a: Vec<f32> = (0..2 * seg).map(|i| (i % 7) as f32 - 3.0).collect();
     let b: Vec<f32> = (0..2 * run * nr * 2).map(|i| (i % 5) as f32 - 2.0).collect();
-    let bias: Vec<f32> = (0..cols.max(rows)).map(|i| i as f32).collect();
+    let bias: Vec<f32> = (0..rows * (cols + 1)).map(|i| i as f32).collect();
     let mut c = vec![1.0f32; rows * (cols + 1)];
     let segments = [0, seg];
     for (init, clamp) in [
@@ -63,6 +63,7 @@ fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
         (Init::Output, None),
         (Init::Bias, Some((-3.0, 9.0))),
         (Init::RowBias, None),
+        (Init::Matrix, None),
     ] {
         let before = c.clone();
         let job = TileJob {
@@ -92,6 +93,7 @@ fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
                     Init::Output => before[r * (cols + 1) + j],
                     Init::Bias => bias[j],
                     Init::RowBias => bias[r],
+                    Init::Matrix => bias[r * (cols + 1) + j],
                 };
                 for (s, &at) in segments.iter().enumerate() {
                     for i in 0..run {

@@ -11,6 +11,12 @@ const TAIL_COLS: usize = 256;
 /// The maximum number of elements of whole rows that wait for the tail, which runs best over contiguous rows.
 const TAIL_ROWS: usize = 160 << 10;
 
+/// The maximum number of elements of a block of B that is read again for each tile, if the result takes more time than the
+/// product: a few product indices of columns that fit the L1 cache.
+const SHALLOW: usize = 8 << 10;
+/// The maximum number of product indices of such a block.
+const SHALLOW_DEPTH: usize = 16;
+
 /// What a chunk packs, and how it divides the product indices.
 struct ChunkLayout {
     pack_a: bool,
@@ -145,7 +151,22 @@ impl F32MatMulPlan {
     ///
     /// # Safety
     /// As for [`F32MatMulPlan::run_chunk`]; the block's packed parts are filled.
-    unsafe fn run_block(&self, x: &MatrixOperands, k: &ProductBlock, tiles: [usize; 2], [p0, p1]: [usize; 2]) {
+    unsafe fn run_block(&self, x: &MatrixOperands, k: &ProductBlock, [t0, t1]: [usize; 2], panels: [usize; 2]) {
+        let depth = k.k1 - k.k0;
+        let is_shallow = depth <= SHALLOW_DEPTH && (panels[1] - panels[0]) * self.kernels.nr * depth <= SHALLOW;
+        // Tile by tile, the rows of the result are written in long pieces.
+        let step = if is_shallow { 1 } else { (t1 - t0).max(1) };
+        for t in (t0..t1).step_by(step) {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.run_tile_rows(x, k, [t, t + step], panels) };
+        }
+    }
+
+    /// Multiplies the tiles of one block of product indices with all its panels.
+    ///
+    /// # Safety
+    /// As for [`F32MatMulPlan::run_block`].
+    unsafe fn run_tile_rows(&self, x: &MatrixOperands, k: &ProductBlock, tiles: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let last = k.k1 >= d.k;
         let (mut j, mut tailed) = (p0, p0);
@@ -158,7 +179,7 @@ impl F32MatMulPlan {
                 let panels = self.next_panels(x, k, tiles, [j, p1]);
                 self.run_panels(x, k, tiles, &panels);
                 if last && self.start == Start::After {
-                    add_after(d, x, self.rect(x.batch, tiles, j * nr, panels.cols));
+                    add_after(self.kernels.isa, d, x, self.rect(x.batch, tiles, j * nr, panels.cols));
                 }
                 j += panels.count;
             }
@@ -320,6 +341,7 @@ impl F32MatMulPlan {
             Start::Zero | Start::After => (Init::Zero, std::ptr::null()),
             Start::ColumnBias => (Init::Bias, x.addend.wrapping_add(col)),
             Start::RowBias => (Init::RowBias, x.addend.wrapping_add(row)),
+            Start::Matrix => (Init::Matrix, x.addend.wrapping_add(row * self.desc.c_row + col)),
         }
     }
 }

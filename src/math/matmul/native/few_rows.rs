@@ -1,7 +1,8 @@
 //! Products with few rows, and products of a matrix and one column. They use the kernels of [`dot`] or [`integers`]
 //! instead of tiles.
 
-use super::{F32MatMulPlan, MatrixOperands, add_after};
+use super::addend::add_after;
+use super::{F32MatMulPlan, MatrixOperands};
 use crate::math::contract::MatMul;
 use crate::math::matmul::{Rect, dot, integers};
 
@@ -14,6 +15,8 @@ pub(super) enum FewRows {
     Rows,
     /// B is one contiguous column, and the rows of A are contiguous.
     Column,
+    /// B is one contiguous column, and the columns of A are contiguous.
+    ColumnOfRows,
     /// B is packed as integers.
     Integers,
 }
@@ -25,7 +28,10 @@ impl FewRows {
     /// The method for a product of two dynamic matrices, if one of these is the best.
     pub(super) fn choose(desc: &MatMul) -> Option<FewRows> {
         match desc.b {
-            _ if desc.a[1] != 1 || desc.k == 0 => None,
+            _ if desc.k == 0 => None,
+            // Without this, tiles would have a single column.
+            [1, _] if desc.n == 1 && desc.a[0] == 1 && desc.a[1] != 1 && desc.c_row == 1 => Some(FewRows::ColumnOfRows),
+            _ if desc.a[1] != 1 => None,
             // The stride between columns means nothing if there is only one.
             [1, c] if (c != 1 || desc.n == 1) && desc.m <= dot::ROWS => Some(FewRows::Dots),
             [1, _] if desc.n == 1 && desc.c_row == 1 => Some(FewRows::Column),
@@ -50,7 +56,7 @@ impl F32MatMulPlan {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
         let [row, last] = match method {
-            FewRows::Column | FewRows::Integers => [self.tiles.start(t0), self.tiles.start(t1)],
+            FewRows::Column | FewRows::ColumnOfRows | FewRows::Integers => [self.tiles.start(t0), self.tiles.start(t1)],
             _ => [0, d.m],
         };
         // SAFETY: the operands are valid for these rows and columns; the machine has the level.
@@ -58,7 +64,8 @@ impl F32MatMulPlan {
             match method {
                 FewRows::Dots => dot::kernel(self.kernels.isa)(&few_rows_job(d, x, d.b[1], [col, end])),
                 FewRows::Rows => dot::axpy(self.kernels.isa)(&few_rows_job(d, x, d.b[0], [col, end])),
-                FewRows::Column => dot::kernel(self.kernels.isa)(&one_column_job(d, x, [row, last])),
+                FewRows::Column => dot::kernel(self.kernels.isa)(&one_column_job(d, x, d.a[0], [row, last])),
+                FewRows::ColumnOfRows => dot::axpy(self.kernels.isa)(&one_column_job(d, x, d.a[1], [row, last])),
                 FewRows::Integers => self.multiply_integers(x, [row, last], [p0, p1]),
             }
             let rect = Rect {
@@ -68,7 +75,7 @@ impl F32MatMulPlan {
                 rows: last - row,
                 cols: end - col,
             };
-            add_after(d, x, rect);
+            add_after(self.kernels.isa, d, x, rect);
         }
     }
 }
@@ -112,14 +119,15 @@ fn few_rows_job(d: &MatMul, x: &MatrixOperands, b_col: usize, [col, end]: [usize
     }
 }
 
-/// Rows `row..last` of a product with one column: the columns of the transposed product's only row.
-fn one_column_job(d: &MatMul, x: &MatrixOperands, [row, last]: [usize; 2]) -> dot::DotJob {
+/// Rows `row..last` of a product with one column: the columns of the transposed product's only row. `b_col` is the stride of
+/// A that is not 1.
+fn one_column_job(d: &MatMul, x: &MatrixOperands, b_col: usize, [row, last]: [usize; 2]) -> dot::DotJob {
     dot::DotJob {
         a: x.b,
         a_row: 0,
         rows: 1,
         b: x.a.wrapping_add(row * d.a[0]),
-        b_col: d.a[0],
+        b_col,
         cols: last - row,
         k: d.k,
         c: x.c.wrapping_add(row),

@@ -1,0 +1,96 @@
+//! Kernels larger than those of fixed size, narrow rows with much padding, and transposed convolutions with channels first.
+
+use super::*;
+
+/// Checks a layer in f32 with constant and with dynamic weights, in both layouts of the output.
+fn check_layer(conv: Conv) {
+    for (constant, output_layout) in [(false, ConvLayout::ChannelsFirst), (true, ConvLayout::ChannelsLast)] {
+        let case = Case {
+            conv: Conv {
+                output_layout,
+                ..conv.clone()
+            },
+            constant,
+            constant_bias: constant,
+            exact: true,
+            precision: Precision::F32,
+            seed: 5,
+        };
+        check(&case, &Pool::new(1), &Pool::new(3));
+    }
+}
+
+#[test]
+fn tall_depthwise_kernels_agree() {
+    for (kernel, stride, height, width) in [
+        ([4, 4], [1, 1], 4, 24),
+        ([7, 7], [1, 1], 6, 30),
+        ([9, 9], [1, 1], 27, 28),
+        ([8, 3], [1, 2], 13, 70),
+        ([13, 13], [1, 1], 9, 41),
+        ([5, 5], [1, 2], 11, 60),
+        ([7, 7], [3, 2], 20, 60),
+        ([3, 9], [1, 1], 9, 33),
+        // Over channels.
+        ([9, 9], [1, 1], 14, 14),
+        ([11, 11], [1, 1], 5, 9),
+    ] {
+        check_layer(Conv {
+            input: [1, height, width],
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1, stride[0], stride[1]],
+            padding: [0, kernel[0] / 2, kernel[1] / 2],
+            activation: Activation::Clamp(-1.0, 2.0),
+            ..square(18, 18, 18, 1, 1, 1)
+        });
+    }
+}
+
+#[test]
+fn pixels_without_taps_are_left_out() {
+    for (channels, groups, kernel, stride, dilation, size) in [
+        (512, 1, 3, 1, 2, 7),
+        (40, 1, 5, 2, 1, 7),
+        (33, 1, 7, 1, 1, 3),
+        (300, 1, 3, 1, 1, 5),
+        (32, 1, 3, 1, 9, 8),
+        (256, 2, 3, 1, 1, 7),
+        (140, 2, 3, 2, 1, 15),
+        (64, 4, 3, 1, 7, 9),
+    ] {
+        for activation in [Activation::None, Activation::Relu] {
+            check_layer(Conv {
+                stride: [1, stride, stride],
+                dilation: [1, dilation, dilation],
+                padding: [0, kernel / 2 * dilation, kernel / 2 * dilation],
+                activation,
+                ..square(channels, 20, groups, size, kernel, 1)
+            });
+        }
+    }
+}
+
+#[test]
+fn phases_agree() {
+    for (channels, groups, kernel, stride, input) in [
+        // Rows that are split, and their last pieces.
+        ([12, 10], 1, [1, 8], [1, 4], [1, 300]),
+        ([3, 9], 1, [3, 4], [2, 2], [3, 250]),
+        // More outputs than taps, and groups of one channel.
+        ([20, 20], 20, [4, 4], [2, 2], [7, 7]),
+        ([70, 70], 70, [2, 3], [3, 3], [5, 4]),
+        ([9, 9], 9, [1, 5], [1, 2], [1, 400]),
+        ([24, 32], 2, [3, 3], [2, 1], [4, 6]),
+    ] {
+        check_layer(Conv {
+            transposed: true,
+            input: [1, input[0], input[1]],
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1, stride[0], stride[1]],
+            padding: [0, kernel[0] / 2, kernel[1] / 2],
+            batch: 2,
+            activation: Activation::Relu,
+            ..square(channels[0], channels[1], groups, 1, 1, 1)
+        });
+    }
+}
