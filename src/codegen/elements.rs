@@ -41,6 +41,9 @@ impl Emitter<'_> {
         if self.is_packed() {
             return self.load_packed(d, false, p, off);
         }
+        if let Some(count) = self.tail {
+            return self.load_tail(d, count, p, off);
+        }
         let c = RegisterClass::from_dtype(d);
         let n = self.value_count(c);
         if d.size() >= 4 {
@@ -128,6 +131,9 @@ impl Emitter<'_> {
     pub(super) fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
         if self.is_packed() {
             return self.store_packed(d, x, p, off);
+        }
+        if let Some(count) = self.tail {
+            return self.store_tail(d, count, x, p, off);
         }
         if d.size() >= 4 {
             for (k, &v) in x.iter().enumerate() {

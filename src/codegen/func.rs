@@ -13,7 +13,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
 pub(super) fn kernel_signature(isa: &dyn TargetIsa) -> cranelift_codegen::ir::Signature {
@@ -60,6 +60,7 @@ pub(super) fn define_function(
         groups: None,
         scalar: true,
         elements: 1,
+        tail: None,
         width,
         packed: lane,
         narrows,
@@ -94,6 +95,9 @@ impl<'a> FunctionLowering<'a> {
             splats: HashMap::new(),
             range,
             aligned: false,
+            outside: None,
+            decided: HashMap::new(),
+            unused: HashSet::new(),
             may_stream: may_stream(k),
             folds: find_folds(k),
             indices: find_indices(k),
@@ -133,6 +137,7 @@ impl<'a> FunctionLowering<'a> {
         for s in body {
             self.note_place(s);
             match s {
+                Stmt::Let(v, _) if self.unused.contains(v) => {}
                 Stmt::Let(v, i) => {
                     let x = self.lower_inst(*v, i);
                     self.vals[v.0 as usize] = x;

@@ -30,8 +30,20 @@ impl FunctionLowering<'_> {
         (low, high)
     }
 
+    /// Whether the guarded loads of a loop are all out of range outside of [`inner_range`](Self::inner_range): they have one condition
+    /// on the loop's variable, and no other variable of the body. Then the loop's iterations there are simpler.
+    pub(super) fn has_exact_border(&self, l: &Loop) -> bool {
+        let (mut conds, mut inner) = (vec![], vec![]);
+        collect_guards(&l.body, l.vars[0], &mut conds);
+        conds.retain(|c| !self.is_always_true(c));
+        loop_vars(&l.body, &mut inner);
+        let [first, others @ ..] = &conds[..] else { return false };
+        let single = others.iter().all(|c| c == first) && inner.iter().all(|&v| first.expr.stride(v) == 0);
+        single && l.reduces.is_empty() && l.carries.is_empty() && self.in_step.is_empty()
+    }
+
     /// The larger (or smaller) of two ends.
-    fn max_or_min_end(&mut self, a: End, b: End, larger: bool) -> End {
+    pub(super) fn max_or_min_end(&mut self, a: End, b: End, larger: bool) -> End {
         if let (End::Const(x), End::Const(y)) = (a, b) {
             return End::Const(if larger { x.max(y) } else { x.min(y) });
         }
@@ -68,7 +80,7 @@ impl FunctionLowering<'_> {
     }
 
     /// `floor((k - rest) / s)`.
-    fn floor_quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
+    pub(super) fn floor_quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
         let x = -rest.clone() + k;
         let known = |v: &(Var, i64)| matches!(self.vars[v.0.0 as usize], VarAt::Const(_));
         if x.terms().iter().all(known) {

@@ -40,12 +40,14 @@ impl FunctionLowering<'_> {
             }
             // Not from lanes of 64 bits.
             Inst::Op(ScalarOp::Cast(DType::I32, x)) if self.is_lanes(*x) && self.indices.contains_key(x) => {
-                let a = self.indices[x];
-                let stride = self.lane.map_or(0, |v| a.stride(v));
-                let first = self.lower_affine(a);
-                let first = self.e.b.ins().ireduce(I32, first);
-                let lanes = self.with_form(true, |l| l.lane_index(RegisterClass::I32, first, stride));
-                return LoweredValue::Lanes(lanes);
+                return self.lower_index_in_32_bits(*x);
+            }
+            Inst::Op(ScalarOp::Compare(..)) if self.decided.contains_key(&v) => {
+                return LoweredValue::Const(Scalar::Bool(self.decided[&v]));
+            }
+            Inst::Op(ScalarOp::Select(c, x, y)) if self.is_decided(*c).is_some() => {
+                let chosen = if self.is_decided(*c) == Some(true) { x } else { y };
+                return self.vals[chosen.0 as usize].clone();
             }
             Inst::Op(op) => {
                 if let Some(x) = self.lower_fold(v, op) {
@@ -57,6 +59,23 @@ impl FunctionLowering<'_> {
         let varying = self.is_varying(i);
         let r = self.with_form(varying, |l| l.lower_by_uses(v, i, varying));
         LoweredValue::new(varying, r)
+    }
+
+    /// The conversion of an index to 32 bits, without lanes of 64 bits.
+    fn lower_index_in_32_bits(&mut self, index: kernel::Value) -> LoweredValue {
+        let a = self.indices[&index];
+        let stride = self.lane.map_or(0, |v| a.stride(v));
+        let first = self.lower_affine(a);
+        let first = self.e.b.ins().ireduce(I32, first);
+        LoweredValue::Lanes(self.with_form(true, |l| l.lane_index(RegisterClass::I32, first, stride)))
+    }
+
+    /// The value of a condition that is known while the kernel is compiled.
+    fn is_decided(&self, c: kernel::Value) -> Option<bool> {
+        match self.vals[c.0 as usize] {
+            LoweredValue::Const(Scalar::Bool(b)) => Some(b),
+            _ => None,
+        }
     }
 
     /// Lowers an operation in the current form, in a cheaper way if its uses allow it.

@@ -100,6 +100,8 @@ pub(super) struct Emitter<'a> {
     pub scalar: bool,
     /// The number of iterations in a group when not scalar.
     pub elements: usize,
+    /// The number of iterations that a group with masks has ([`tails`](super::tails)).
+    pub tail: Option<usize>,
     /// The distance between consecutive vectors of a group, in bytes.
     pub width: usize,
     /// The size in bytes of the vector lanes of I32 and Bool: 4, or less in packed kernels ([`packed`](super::packed)).

@@ -37,12 +37,46 @@ impl FunctionLowering<'_> {
                 vec![]
             });
         }
-        self.emit_counted_loop(next, End::At(end), 1, vec![], |s, i, _| {
-            s.bind_parallel_vars(&l.vars, i);
-            s.lower_body(&l.body);
+        self.lower_parallel_vars(l, &l.vars, next, End::At(end));
+        self.close_loop(l);
+    }
+
+    /// Lowers the iterations `begin..end` of a parallel loop's last variables, as one flat range. A loop for each variable needs no
+    /// division per iteration, and computes what depends on the outer variables once.
+    fn lower_parallel_vars(&mut self, l: &Loop, vars: &[Var], begin: End, end: End) {
+        let Some((&first, rest)) = vars.split_first() else {
+            return;
+        };
+        let count = rest
+            .iter()
+            .fold(1i64, |n, &v| n.saturating_mul(self.k.extent(v) as i64));
+        if rest.is_empty() || count == 0 {
+            self.emit_counted_loop(begin, end, 1, vec![], |s, i, _| {
+                s.vars[first.0 as usize] = VarAt::At(i);
+                s.lower_body(&l.body);
+                vec![]
+            });
+            return;
+        }
+        let (begin, end) = (self.end_value(begin), self.end_value(end));
+        let size = self.e.b.ins().iconst(I64, count);
+        let from = self.e.b.ins().udiv(begin, size);
+        let up = self.e.b.ins().iadd_imm_s(end, count - 1);
+        let to = self.e.b.ins().udiv(up, size);
+        self.emit_counted_loop(End::At(from), End::At(to), 1, vec![], |s, i, _| {
+            let saved = s.partials.clone();
+            s.vars[first.0 as usize] = VarAt::At(i);
+            s.hoist_addresses(&l.body);
+            let before = s.e.b.ins().imul(i, size);
+            let low = s.e.b.ins().isub(begin, before);
+            let zero = s.e.b.ins().iconst(I64, 0);
+            let low = s.e.b.ins().smax(low, zero);
+            let high = s.e.b.ins().isub(end, before);
+            let high = s.e.b.ins().smin(high, size);
+            s.lower_parallel_vars(l, rest, End::At(low), End::At(high));
+            s.partials = saved;
             vec![]
         });
-        self.close_loop(l);
     }
 
     /// Computes the variables of a parallel loop from its flat index.

@@ -6,7 +6,7 @@ use crate::kernel::{Affine, Buf, BufferRole, Cond, Index, Inst, LoadGuard, Stmt,
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 
 fn access_key(b: Buf, i: &Index) -> AccessKey {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
@@ -143,6 +143,10 @@ impl FunctionLowering<'_> {
         let Some(g) = guard else {
             return self.load_now(b, i, varies);
         };
+        let fails = |v: Var, c: &Cond| c.expr.stride(v) != 0 && !self.is_always_true(c);
+        if self.outside.is_some_and(|v| g.conds.iter().any(|c| fails(v, c))) {
+            return LoweredValue::Const(g.other);
+        }
         let Some(ok) = self.lower_conditions(&g.conds) else {
             return self.load_now(b, i, varies);
         };
@@ -162,20 +166,22 @@ impl FunctionLowering<'_> {
         let n = v.len();
         let o = self.with_form(varies, |s| s.constant_lanes(g.other, n));
         self.jump_with_args(join, &o);
-        let params: Lanes = v
-            .iter()
-            .map(|&x| {
-                let ty = self.e.b.func.dfg.value_type(x);
-                self.e.b.append_block_param(join, ty)
-            })
-            .collect();
+        let params = self.join_lanes(join, &v);
+        match varies {
+            true => LoweredValue::Lanes(params),
+            false => LoweredValue::Uniform(params[0]),
+        }
+    }
+
+    /// Goes on in a block whose parameters have the types of these values.
+    fn join_lanes(&mut self, join: Block, like: &Lanes) -> Lanes {
+        let types = like.iter().map(|&x| self.e.b.func.dfg.value_type(x));
+        let types: Vec<_> = types.collect();
+        let params = types.into_iter().map(|ty| self.e.b.append_block_param(join, ty));
+        let params = params.collect();
         self.e.b.seal_block(join);
         self.e.b.switch_to_block(join);
-        if varies {
-            LoweredValue::Lanes(params)
-        } else {
-            LoweredValue::Uniform(params[0])
-        }
+        params
     }
 
     fn jump_with_args(&mut self, to: cranelift_codegen::ir::Block, args: &[Value]) {

@@ -34,6 +34,7 @@ mod integers;
 mod jit;
 mod lanes;
 mod loops;
+mod masking;
 mod memory;
 mod natives;
 mod object;
@@ -45,8 +46,10 @@ mod reduce;
 mod remainder;
 mod row_plan;
 mod rows;
+mod splits;
 mod state;
 mod table;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod transposes;

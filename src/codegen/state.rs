@@ -7,7 +7,7 @@ use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::types::I8;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The current form of a kernel value.
 #[derive(Clone, Debug)]
@@ -92,6 +92,12 @@ pub(super) struct FunctionLowering<'a> {
     pub range: (Value, Value),
     /// Whether groups start at multiples of a cache line.
     pub aligned: bool,
+    /// The variable of a vector loop whose guarded loads are out of range, in the iterations being lowered.
+    pub outside: Option<Var>,
+    /// The comparisons whose results are known, in the iterations being lowered.
+    pub decided: HashMap<kernel::Value, bool>,
+    /// The values that nothing reads, in the iterations being lowered.
+    pub unused: HashSet<kernel::Value>,
     /// Whether a store of two f64 is free to mean a streaming store.
     pub may_stream: bool,
     /// Patterns that are computed as one operation.

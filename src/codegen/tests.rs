@@ -14,6 +14,7 @@ mod random;
 mod reductions;
 mod rows;
 mod snapshots;
+mod tails;
 mod transposes;
 mod widths;
 

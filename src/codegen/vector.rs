@@ -19,7 +19,7 @@ const KEPT: usize = 6;
 const STRAIGHT: usize = 96;
 
 /// The reductions' results so far, for each row in lockstep (see [`rows`](super::rows)), if there were iterations.
-type RowResults = Vec<Option<LoopState>>;
+pub(super) type RowResults = Vec<Option<LoopState>>;
 
 /// The number of groups in a block of a float sum. Each block is summed separately.
 const BLOCK: i64 = 256;
@@ -28,6 +28,13 @@ impl FunctionLowering<'_> {
     /// Lowers a vector loop over `start..end`. Iterations where a guarded load may be out of range run one by one, the
     /// rest in groups.
     pub(super) fn lower_vector_loop(&mut self, l: &Loop, start: End, end: End) {
+        if let Some(turn) = self.find_turn(l, start, end) {
+            return self.lower_around_turn(l, &turn);
+        }
+        if self.in_step.is_empty() {
+            // Once for all parts.
+            self.hoist_addresses(&l.body);
+        }
         let (mut low, high) = self.inner_range(l, start, end);
         let same = match (start, low) {
             (End::Const(a), End::Const(b)) => a == b && a % 16 == 0,
@@ -43,15 +50,17 @@ impl FunctionLowering<'_> {
             low = End::At(self.e.b.ins().smin(up, last));
         }
         let mut acc: RowResults = vec![None; self.row_count()];
-        self.scalar_part(l, start, low, &mut acc);
+        let border = self.has_exact_border(l);
+        self.outside_part(l, border, start, low, &mut acc);
         let mut next = low;
         self.aligned = stores;
         for elements in self.group_sizes(l) {
             next = self.lane_part(l, next, high, elements, &mut acc);
         }
         self.aligned = false;
+        next = self.masked_part(l, next, high);
         self.scalar_part(l, next, high, &mut acc);
-        self.scalar_part(l, high, end, &mut acc);
+        self.outside_part(l, border, high, end, &mut acc);
         self.each_row(|s, r| {
             s.close_loop(l);
             let out = s.with_initial(l, acc[r].take());
@@ -60,7 +69,7 @@ impl FunctionLowering<'_> {
     }
 
     /// Whether a vector loop has streaming stores.
-    fn has_streams(&mut self, l: &Loop) -> bool {
+    pub(super) fn has_streams(&mut self, l: &Loop) -> bool {
         let before = self.lane.replace(l.vars[0]);
         let mut stores = vec![];
         stores_of(&l.body, &mut stores);
@@ -69,9 +78,24 @@ impl FunctionLowering<'_> {
         any
     }
 
+    /// Lowers iterations where a guarded load may be out of range: one by one, unless all guarded loads certainly are
+    /// (`certain`).
+    fn outside_part(&mut self, l: &Loop, certain: bool, start: End, end: End, acc: &mut RowResults) {
+        let mut next = start;
+        if certain {
+            self.outside = Some(l.vars[0]);
+            if let Some(&least) = self.group_sizes(l).last() {
+                next = self.lane_part(l, next, end, least, acc);
+            }
+            next = self.masked_part(l, next, end);
+        }
+        self.scalar_part(l, next, end, acc);
+        self.outside = None;
+    }
+
     /// Lowers iterations one by one, and combines their results with those of earlier iterations in `acc`: single terms
     /// added to a large sum would each be rounded to its precision.
-    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
+    pub(super) fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
         if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
             return;
         }
@@ -100,7 +124,7 @@ impl FunctionLowering<'_> {
 
     /// Lowers groups of `elements` iterations as far as they fit and returns where they end. Their results are combined
     /// into `acc`, which is scalar.
-    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut RowResults) -> End {
+    pub(super) fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut RowResults) -> End {
         if let (End::Const(a), End::Const(b)) = (start, end)
             && b - a < elements as i64
         {
@@ -202,7 +226,7 @@ impl FunctionLowering<'_> {
     }
 
     /// The numbers of iterations that run as one group: first for the main loop, then smaller ones for the remainder.
-    fn group_sizes(&self, l: &Loop) -> Vec<usize> {
+    pub(super) fn group_sizes(&self, l: &Loop) -> Vec<usize> {
         if self.e.packed < 4 {
             let vector = self.e.width / self.e.packed;
             let several = 4 * vector;
@@ -256,7 +280,7 @@ impl FunctionLowering<'_> {
     }
 
     /// Before the loop, splats the uniform values that iterations combine with varying ones.
-    fn spread_invariants(&mut self, l: &Loop) {
+    pub(super) fn spread_invariants(&mut self, l: &Loop) {
         let mut varying = HashSet::new();
         let mut needed = vec![];
         let mut spread = |v: kernel::Value, varying: &HashSet<kernel::Value>| {

@@ -1,6 +1,7 @@
 //! A walk over the vector loops of a kernel, which notes what varies from lane to lane.
 
 use super::analysis::transposed_copy;
+use super::masking::{GROUP, can_mask, is_worth_masks};
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{ScalarOp, Unary};
 use std::collections::HashSet;
@@ -12,6 +13,8 @@ pub(super) struct VectorLoops<'a> {
     lane: Option<Var>,
     varying: HashSet<Value>,
     extents: Vec<usize>,
+    /// The loops among them whose last iterations can be a group with masks.
+    masked: Vec<bool>,
 }
 
 impl<'a> VectorLoops<'a> {
@@ -21,6 +24,7 @@ impl<'a> VectorLoops<'a> {
             lane: None,
             varying: HashSet::new(),
             extents: vec![],
+            masked: vec![],
         }
     }
 
@@ -32,6 +36,17 @@ impl<'a> VectorLoops<'a> {
     /// The number of steps of all loops with this many lanes. Iterations that do not fill a vector run one by one.
     pub(super) fn steps(&self, lanes: usize) -> usize {
         self.extents.iter().map(|e| e / lanes + e % lanes).sum()
+    }
+
+    /// [`steps`](Self::steps) with 64-byte vectors of 32-bit lanes, and whether some of them have masks.
+    pub(super) fn masked_steps(&self) -> (usize, bool) {
+        let loops = self.extents.iter().zip(&self.masked);
+        let steps = loops.map(|(&e, &masked)| match masked {
+            true => e.div_ceil(GROUP),
+            false => e / GROUP + e % GROUP,
+        });
+        let rest = |(&e, &masked): (&usize, &bool)| masked && !e.is_multiple_of(GROUP);
+        (steps.sum(), self.extents.iter().zip(&self.masked).any(rest))
     }
 
     /// Whether the values that an index depends on are the same in all lanes.
@@ -107,6 +122,8 @@ pub(super) trait VisitLanes<'a>: Sized {
         if outer.is_none() && l.vector {
             loops.lane = Some(l.vars[0]);
             loops.extents.push(loops.k.extent(l.vars[0]));
+            let rest = loops.k.extent(l.vars[0]) % GROUP;
+            loops.masked.push(is_worth_masks(l, rest) && can_mask(loops.k, l));
         }
         if loops.lane.is_some() {
             self.visit_loop(l);

@@ -38,14 +38,14 @@ pub(super) fn choose_width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     let widths = [64, 32, 16]
         .into_iter()
         .filter(|&w| w <= most && !(s.needs_64.is_some() && w == 32));
-    let width = widths.min_by_key(|&w| s.loops.steps(w / 4)).unwrap_or(16);
+    let steps = |w: usize| match w {
+        64 => s.loops.masked_steps(),
+        w => (s.loops.steps(w / 4), false),
+    };
+    let width = widths.min_by_key(|&w| steps(w)).unwrap_or(16);
     let extents = || {
-        s.loops
-            .extents()
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
+        let texts = s.loops.extents().iter().map(usize::to_string);
+        texts.collect::<Vec<_>>().join(", ")
     };
     let reason = match width {
         w if w == most => None,

@@ -64,12 +64,14 @@ const LOWER: [&str; 16] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 39] = [
+const CODEGEN: [&str; 42] = [
     "widen",
     "table",
     "inline",
     "analysis",
     "lanes",
+    "row_plan",
+    "masking",
     "vector_loops",
     "natives",
     "calls",
@@ -84,9 +86,10 @@ const CODEGEN: [&str; 39] = [
     "halves",
     "ops",
     "folds",
-    "row_plan",
     "asm",
     "state",
+    "tails",
+    "splits",
     "inst",
     "memory",
     "transposes",

@@ -2,6 +2,7 @@
 
 mod halves;
 mod masks;
+mod tails;
 
 use super::codes::{
     clears_register, is_scalar, match_exchange, match_splat, merges_rows, swaps_lanes, takes_first_lane, wider,
@@ -14,6 +15,7 @@ use super::{CodeOutput, Reject, extends_register, has_vectors, is_return, memory
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
 use masks::MaskRegister;
 use std::collections::HashMap;
+use tails::TailMasks;
 
 /// The number of registers that Cranelift does not use: zmm16 to zmm31.
 const FREE: usize = 16;
@@ -24,6 +26,7 @@ struct Avx512Rewrite<'a> {
     /// The masks, by vector register.
     masks: [Option<MaskRegister>; 16],
     next_k: u32,
+    tails: TailMasks,
     spills: HashMap<u64, Register>,
     pinned: HashMap<u64, Register>,
     info: InstructionInfoFactory,
@@ -40,6 +43,7 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
         out: CodeOutput::new(),
         masks: [None; 16],
         next_k: 0,
+        tails: TailMasks::new(flow)?,
         spills: HashMap::new(),
         pinned: HashMap::new(),
         info: InstructionInfoFactory::new(),
@@ -52,6 +56,9 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
     for (d, z) in pinned {
         let operand = MemoryOperand::with_base_displ(Register::R8, d as i64);
         r.emit_reg_mem(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, operand)?;
+    }
+    for i in r.tails.prologue()? {
+        r.out.push(i);
     }
     for n in 0..flow.ins.len() {
         r.rewrite_inst(n)?;
@@ -133,6 +140,8 @@ impl Avx512Rewrite<'_> {
         }
         if i.code() == Code::VEX_Vptest_xmm_xmmm128 {
             self.emit_test(n, i)?;
+        } else if let Some(masked) = self.tails.rewrite(i, place)? {
+            masked.into_iter().for_each(|j| self.out.push(j));
         } else {
             let j = match self.widen_stream(i, place)? {
                 Some(j) => j,

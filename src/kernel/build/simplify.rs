@@ -30,8 +30,29 @@ impl KernelBuilder {
             ScalarOp::Binary(Binary::Sub, x, y) if self.f32_constant(y) == Some(0.0) && !self.is_minus_zero(y) => {
                 Some(x)
             }
+            ScalarOp::Binary(Binary::Add, x, y) if self.dtype(x) == DType::I64 => self.moved_index(x, y),
             _ => None,
         }
+    }
+
+    /// The sum of an index and a constant, as an index. Both are far from the ends of i64, where sums wrap.
+    fn moved_index(&mut self, x: Value, y: Value) -> Option<Value> {
+        let constant = |v: Value| match self.ops.get(&v) {
+            Some(&ScalarOp::Const(Scalar::Int(_, c))) => Some(c),
+            _ => None,
+        };
+        let (index, by) = match (self.indices.get(&x), self.indices.get(&y)) {
+            (Some(a), None) => (a, constant(y)?),
+            (None, Some(a)) => (a, constant(x)?),
+            _ => return None,
+        };
+        let (least, greatest) = index.value_range(|v| self.kernel.extents[v.0 as usize]);
+        let near = |n: i128| n.abs() < 1 << 60;
+        if ![least, greatest, by as i128].into_iter().all(near) {
+            return None;
+        }
+        let moved = index.clone() + by;
+        Some(self.index(moved))
     }
 
     /// A conversion of `x` to bf16 where `x` was rounded to bf16 before. Without clamps between, this is the rounded value.
@@ -331,6 +352,22 @@ mod tests {
         assert_eq!(compared_dtypes(8, 0), [DType::I32; 2]);
         assert_eq!(compared_dtypes(8, i32::MAX as i64 - 7), [DType::I32; 2]);
         assert_eq!(compared_dtypes(8, i32::MAX as i64 - 6), [DType::I64; 2]);
+    }
+
+    #[test]
+    fn indices_moved_by_constants_are_indices() {
+        let mut k = KernelBuilder::new("k");
+        let y = k.output("y", DType::I64, &[8]);
+        k.parallel_vector(8, |k, i| {
+            let index = k.index(i);
+            let [near, far] = [3, i64::MAX].map(|c| k.constant(Scalar::Int(DType::I64, c)));
+            let moved = k.binary(Binary::Add, near, index);
+            assert_eq!(moved, k.index(i + 3));
+            let wrapped = k.binary(Binary::Add, index, far);
+            assert!(!k.indices.contains_key(&wrapped), "the sum wraps");
+            k.store(y, i, moved);
+        });
+        k.finish().expect("a kernel");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::emit::{is_expensive, reduce_op};
 use super::vars::Vars;
 use super::{LoopDim, OperandSource, Scheduled, Scheduler, Stored};
 use crate::kernel::{Affine, Buf, BufferRole, KernelBuilder, ReduceOp, Value, VerifyError};
-use crate::lower::fuse::cluster::Level;
+use crate::lower::fuse::cluster::{ClusterMember, Level};
 use crate::lower::fuse::cost;
 use crate::lower::ir::{Def, ValueId};
 use crate::types::DType;
@@ -30,6 +30,13 @@ const WAYS: usize = 8;
 const MOST: usize = 32;
 /// The number of lanes in a group, in columns.
 const GROUP: usize = 64;
+/// Rows of columns that are at least this many bytes apart are in different pages.
+const PAGE: usize = 4096;
+/// The number of rows in a part if they are in different pages. A pass over all rows for each group of lanes would miss the TLB at every
+/// row, and prefetchers do not follow it; over these few rows they see as many streams.
+const FAR_ROWS: usize = 32;
+/// The least number of rows that are split because they are in different pages.
+const MANY_ROWS: usize = 256;
 
 /// How rows are split along their first loop: `parts` of `len` iterations, and `rest` remaining iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +74,19 @@ impl Scheduler<'_> {
             _ => kept,
         };
         let members = &self.cluster.members;
-        let early =
-            |m: &crate::lower::fuse::cluster::ClusterMember| m.level == Level::Reduced && self.stage[&m.value] == 0;
+        let early = |m: &ClusterMember| m.level == Level::Reduced && self.stage[&m.value] == 0;
         let takes = cost::cluster_cost(self.tir, self.cluster, &|v| self.is_stored(v)).nanoseconds();
         // An early member belongs to the first stage but has one element per row. `combine_kernel` only computes such
         // values after a reduction.
-        if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
+        let far = self.has_far_rows();
+        if kept == 0 || ways >= WAYS && !far || takes < limits.long || members.iter().any(early) {
             return None;
         }
         // `MOST` limits the parts of all rows together.
-        let part_count = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
+        let part_count = match far {
+            true => first.extent / FAR_ROWS,
+            false => ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2),
+        };
         let mut len = first.extent / part_count;
         // Use whole cache lines if the part is long enough not to change much.
         if len >= 1024 {
@@ -89,6 +99,26 @@ impl Scheduler<'_> {
             rest: first.extent - parts * len,
         };
         (parts >= 2).then_some(cut)
+    }
+
+    /// Whether lanes are columns of many rows, each in a page of its own, that are read once.
+    fn has_far_rows(&self) -> bool {
+        let first = &self.row[0];
+        let far = |s: &OperandSource| match s {
+            OperandSource::Load(v, _, strides) => {
+                let size = self.tir.value(*v).dtype.size() as u64;
+                strides[first.last].unsigned_abs().saturating_mul(size) >= PAGE as u64
+            }
+            _ => false,
+        };
+        let once = |m: &ClusterMember| match m.level {
+            Level::Full => self.stage[&m.value] == 0,
+            Level::Reduced => self.stage[&m.value] == 1,
+        };
+        self.columns
+            && first.extent >= MANY_ROWS
+            && self.cluster.members.iter().all(once)
+            && self.sources.values().flatten().any(far)
     }
 
     /// The kernels of a cluster with split rows.
@@ -130,7 +160,7 @@ impl Scheduler<'_> {
 
     /// Finds the values that one kernel passes to another: reductions, and expensive values that are needed again.
     fn hand_on(&mut self) {
-        let later = |m: &crate::lower::fuse::cluster::ClusterMember| match &self.tir.value(m.value).def {
+        let later = |m: &ClusterMember| match &self.tir.value(m.value).def {
             Def::Pointwise { expr, .. } => is_expensive(expr) && self.used_in_later_stage(m.value),
             _ => false,
         };
@@ -296,9 +326,7 @@ impl Scheduler<'_> {
     /// The kernel that combines the parts of a stage and computes what depends only on its reductions.
     fn combine_kernel(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
         let (reduces, _) = self.stage_roots(stage);
-        let ready = |m: &&crate::lower::fuse::cluster::ClusterMember| {
-            m.level == Level::Reduced && self.stage[&m.value] == stage + 1
-        };
+        let ready = |m: &&ClusterMember| m.level == Level::Reduced && self.stage[&m.value] == stage + 1;
         let outputs: Vec<ValueId> = self.cluster.members.iter().filter(ready).map(|m| m.value).collect();
         let maps = outputs.iter().filter(|v| !self.is_reduce(**v));
         let mut inputs: BTreeSet<ValueId> = maps.flat_map(|&v| self.outside_buffers(v)).collect();

@@ -15,6 +15,8 @@ const LINE: usize = 64;
 /// The range of the side of a tile along the last dim: a line of the result if its elements are small. More lines a power
 /// of two apart would evict each other.
 const COLUMNS: [usize; 2] = [16, 64];
+/// The least side along the last dim of a tile that is only copied: a block of registers, and more.
+const NARROW: usize = 5;
 /// The range of the side of a tile along the other dim.
 const ROWS: [usize; 2] = [8, 64];
 /// The most operands of a tile that are copied to scratch memory. The others are read in place.
@@ -61,7 +63,8 @@ impl Scheduler<'_> {
     /// The tiles of a map, if one of its loads needs them.
     pub(super) fn tiling(&self) -> Option<Tiling> {
         let (last, outers) = self.kept.split_last()?;
-        if !self.row.is_empty() || last.extent < COLUMNS[0] {
+        let least = if self.is_cached_copy() { NARROW } else { COLUMNS[0] };
+        if !self.row.is_empty() || last.extent < least {
             return None;
         }
         let jumps = |strides: &[i64], size: usize| strides[last.last].unsigned_abs() as usize * size >= LINE;

@@ -18,6 +18,9 @@ const BLOCKS: usize = 32;
 /// The number of blocks that are summed in parallel, to hide the latency of additions.
 const SIDE: usize = 4;
 
+/// The most columns that are carried in f64 though f32 vectors would have twice the lanes.
+const FEW_COLUMNS: usize = 16;
+
 /// How the running result is carried: a plain f32 carry would add a rounding error at every element.
 #[derive(Clone, Copy, PartialEq)]
 enum ScanCarry {
@@ -31,10 +34,12 @@ enum ScanCarry {
 
 impl ScanCarry {
     /// The carry of a scan. `along`: whether it runs along the last dim.
-    fn choose(op: ScanOp, is_f32: bool, along: bool) -> ScanCarry {
+    /// `columns`: how many results are computed side by side.
+    fn choose(op: ScanOp, is_f32: bool, along: bool, columns: usize) -> ScanCarry {
         match op {
             _ if !is_f32 => ScanCarry::Plain,
-            ScanOp::Sum if !along => ScanCarry::Compensated,
+            // Each operation of a compensated sum waits for the one before it, which only many columns hide.
+            ScanOp::Sum if !along && columns > FEW_COLUMNS => ScanCarry::Compensated,
             _ => ScanCarry::Wide,
         }
     }
@@ -49,11 +54,14 @@ pub(super) fn write_scan(
     dim: usize,
     op: ScanOp,
 ) {
+    let (shape, dim, [x, out]) = merge_dims(shape, dim, [x, out]);
+    let (shape, x, out) = (&shape[..], &x, &out);
     let scan = ScanKernel { x, out, dim, op };
     let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
     let (n, along) = (shape[dim], dim + 1 == shape.len());
     let is_f32 = scan.dtype(k) == DType::F32;
-    let carry = ScanCarry::choose(op, is_f32, along);
+    let columns = others.last().copied().unwrap_or(1);
+    let carry = ScanCarry::choose(op, is_f32, along, columns);
     if is_f32 && along && op == ScanOp::Sum && n >= 4 * BLOCK {
         return match others.is_empty() {
             true => scan.emit_long_row(k, &[], n),
@@ -70,15 +78,39 @@ pub(super) fn write_scan(
     let together = interleaved_rows(*last, n);
     *last /= together;
     k.parallel(&others, |k, v| {
-        let outers = (0..together as i64).map(|n| {
-            let mut o = affine_vars(v);
-            if let Some(x) = o.last_mut() {
-                *x = x.clone() * together as i64 + n;
-            }
-            o
-        });
-        scan.emit_plain(k, &outers.collect::<Vec<_>>(), n, carry);
+        scan.emit_plain(k, &neighbours(&affine_vars(v), together), n, carry)
     });
+}
+
+/// `together` rows that are neighbours: those of group `group`, the last of the indices.
+fn neighbours(group: &[Affine], together: usize) -> Vec<Vec<Affine>> {
+    let row = |n: i64| {
+        let mut o = group.to_vec();
+        if let Some(x) = o.last_mut() {
+            *x = x.clone() * together as i64 + n;
+        }
+        o
+    };
+    (0..together as i64).map(row).collect()
+}
+
+/// The shape, the scanned dim and the operands with neighbouring dims merged that are one dim in both: more rows lie side by side.
+fn merge_dims(shape: &[usize], dim: usize, operands: [&(Buf, Access); 2]) -> (Vec<usize>, usize, [(Buf, Access); 2]) {
+    let (mut sizes, mut dim_now) = (shape.to_vec(), dim);
+    let mut operands = operands.map(Clone::clone);
+    for d in (1..shape.len()).rev() {
+        let inner = sizes[d] as i64;
+        let is_one = |(_, a): &(Buf, Access)| a.strides[d - 1] == a.strides[d].saturating_mul(inner);
+        if d == dim || d - 1 == dim || !operands.iter().all(is_one) {
+            continue;
+        }
+        sizes[d - 1] = sizes[d - 1].saturating_mul(sizes.remove(d));
+        for (_, a) in &mut operands {
+            a.strides.remove(d - 1);
+        }
+        dim_now -= (d < dim) as usize;
+    }
+    (sizes, dim_now, operands)
 }
 
 /// The number of rows of length `n` that are scanned together, out of `rows` adjacent ones. Interleaving rows hides the
@@ -307,4 +339,30 @@ fn number_or_zero(k: &mut KernelBuilder, v: Value) -> Value {
     let zero = k.constant(Scalar::from_i64(k.dtype(v), 0));
     let is_number = k.compare(Compare::Eq, v, v);
     k.select(is_number, v, zero)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::ir::ValueId;
+
+    #[test]
+    fn dims_are_merged_around_the_scanned_one() {
+        let access = |strides: &[i64]| Access {
+            base: ValueId(0),
+            offset: 0,
+            strides: strides.to_vec(),
+        };
+        let merged = |dim: usize, x: &[i64]| {
+            let (x, out) = ((Buf(0), access(x)), (Buf(1), access(&[60, 20, 5, 1])));
+            let (shape, dim, [x, out]) = merge_dims(&[2, 3, 4, 5], dim, [&x, &out]);
+            (shape, dim, x.1.strides, out.1.strides)
+        };
+        let dense = &[60, 20, 5, 1];
+        assert_eq!(merged(0, dense), (vec![2, 60], 0, vec![60, 1], vec![60, 1]));
+        assert_eq!(merged(2, dense), (vec![6, 4, 5], 1, vec![20, 5, 1], vec![20, 5, 1]));
+        assert_eq!(merged(3, dense), (vec![24, 5], 1, vec![5, 1], vec![5, 1]));
+        let transposed = (vec![2, 3, 20], 0, vec![1, 40, 2], vec![60, 20, 1]);
+        assert_eq!(merged(0, &[1, 40, 10, 2]), transposed);
+    }
 }

@@ -50,7 +50,7 @@ impl Avx512Rewrite<'_> {
     /// Allocates a mask register. If the mask it holds is live, writes that mask to its vector register first.
     fn take_k(&mut self, live: u16) -> Result<Register, Reject> {
         let k = Register::K1 + self.next_k;
-        self.next_k = (self.next_k + 1) % 7;
+        self.next_k = (self.next_k + 1) % self.tails.free_registers();
         for z in 0..16 {
             if self.masks[z].is_some_and(|m| m.k == k) {
                 if live >> z & 1 == 1 {
