@@ -5,6 +5,7 @@ use super::eigen::jacobi_svd;
 use super::lines::{add_scaled, dot, magnitude, reflect_rows, scaled_reflection};
 use super::matrix::Matrix;
 use super::reflections::{apply_reflections, basis_of_rows};
+use super::rotations::RotatedRows;
 use crate::tensor::wide_function;
 
 /// The maximum number of steps per singular value. Two are common.
@@ -41,17 +42,16 @@ pub(in crate::op::rows) fn svd_of(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
     }
     let (mut a, scale) = (m.clone(), magnitude(&m.v));
     a.v.iter_mut().for_each(|x| *x /= scale);
-    let (mut values, mut vectors) = with_vectors(&mut a);
-    for (j, x) in values.iter_mut().enumerate().filter(|(_, x)| x.is_sign_negative()) {
-        *x = -*x;
-        let row = &mut vectors.right.v[j * m.columns..][..m.columns];
-        row.iter_mut().for_each(|x| *x = -*x);
-    }
+    let (values, vectors) = with_vectors(&mut a);
     let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&i, &j| values[j].total_cmp(&values[i]));
-    let columns = |rows: &Matrix| Matrix::from_fn(rows.columns, order.len(), |i, j| rows.at(order[j], i));
-    let (left, right) = (columns(&vectors.left), columns(&vectors.right));
-    (left, order.iter().map(|&j| values[j] * scale).collect(), right)
+    order.sort_by(|&i, &j| values[j].abs().total_cmp(&values[i].abs()));
+    let (left, mut right) = (vectors.left.finish(&order), vectors.right.finish(&order));
+    for row in right.v.chunks_exact_mut(order.len()) {
+        for (x, &j) in row.iter_mut().zip(&order) {
+            *x = if values[j].is_sign_negative() { -*x } else { *x };
+        }
+    }
+    (left, order.iter().map(|&j| values[j].abs() * scale).collect(), right)
 }
 
 /// The singular values in any order, with any signs, and the vectors.
@@ -67,8 +67,8 @@ fn with_vectors(a: &mut Matrix) -> (Vec<f64>, Vectors) {
     apply_reflections(a, &left, &mut columns, false);
     let rows = basis_of_rows(a, &right);
     let mut vectors = Vectors {
-        left: columns.transposed(),
-        right: rows,
+        left: RotatedRows::new(&columns.transposed()),
+        right: RotatedRows::new(&rows),
     };
     diagonalise_vectors(&mut diagonal, &mut above, &mut vectors);
     (diagonal, vectors)
@@ -115,27 +115,18 @@ impl RotationFollower for () {
 
 /// Singular vectors, as rows.
 struct Vectors {
-    left: Matrix,
-    right: Matrix,
+    left: RotatedRows,
+    right: RotatedRows,
 }
 
 impl RotationFollower for Vectors {
     #[inline(always)]
     fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
-        rotate(&mut self.left, x, y, cos, sin);
+        self.left.rotate(x, y, cos, sin);
     }
     #[inline(always)]
     fn right(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
-        rotate(&mut self.right, x, y, cos, sin);
-    }
-}
-
-#[inline(always)]
-fn rotate(m: &mut Matrix, x: usize, y: usize, cos: f64, sin: f64) {
-    let (a, b) = m.two_rows(x.min(y), x.max(y));
-    let sin = if x < y { sin } else { -sin };
-    for (a, b) in a.iter_mut().zip(b) {
-        (*a, *b) = (cos * *a + sin * *b, cos * *b - sin * *a);
+        self.right.rotate(x, y, cos, sin);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Parts of matrices, and the triangular solutions and factorisations that spend their time in products of such parts.
 
-use super::lines::{add_scaled, dot};
+use super::lines::{add_scaled, subtract_rows};
 use super::matrix::Matrix;
-use crate::tensor::{wide_function, with_wide_vectors};
+use super::triangles::{Triangle, solve_lines};
+use crate::tensor::{matmul_f64, wide_function, with_wide_vectors};
 use std::ops::Range;
 
 /// The number of rows or columns that are factorised at once. What is left of them is a matrix product.
@@ -41,20 +42,54 @@ impl Matrix {
     }
 }
 
+/// Up to this number of right-hand sides, they are solved as lines.
+pub(super) const FEW: usize = 16;
+
 /// Solves `A X = B` in place of `b`, where only a triangle of `a` counts, whose diagonal is 1 if `unit`.
 pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool) {
     let n = a.rows;
+    if b.columns <= FEW {
+        let transposed = false;
+        let mut lines = b.transposed();
+        solve_lines(
+            &a.v,
+            &mut lines.v,
+            n,
+            Triangle {
+                upper,
+                transposed,
+                unit,
+            },
+        );
+        *b = lines.transposed();
+        return;
+    }
     let solve_rows = |b: &mut Matrix, rows: Range<usize>| {
         if n > BLOCK {
             let known = if upper { rows.end..n } else { 0..rows.start };
-            let values = b.part(known.clone(), 0..b.columns);
-            b.subtract_at(rows.start, 0, &a.part(rows.clone(), known).times(&values));
+            let values = &b.v[known.start * b.columns..known.end * b.columns];
+            let left = a.part(rows.clone(), known.clone());
+            let mut product = Matrix::zeros(rows.len(), b.columns);
+            matmul_f64(rows.len(), known.len(), b.columns, &left.v, values, &mut product.v);
+            b.subtract_at(rows.start, 0, &product);
         }
         solve_block(a, b, rows, upper, unit);
     };
     match upper {
         true => blocks(n).rev().for_each(|rows| solve_rows(b, rows)),
         false => blocks(n).for_each(|rows| solve_rows(b, rows)),
+    }
+}
+
+/// Replaces the identity by the inverse of the lower triangle of `a` with a diagonal of 1.
+pub(super) fn invert_unit_lower(a: &Matrix, eye: &mut Matrix) {
+    for rows in blocks(a.rows) {
+        let known = 0..rows.start;
+        let product = a
+            .part(rows.clone(), known.clone())
+            .times(&eye.part(known.clone(), known));
+        eye.subtract_at(rows.start, 0, &product);
+        solve_block(a, eye, rows, false, true);
     }
 }
 
@@ -169,59 +204,92 @@ fn lu_panel_body(
     }
 }
 
-/// The Cholesky factor of the lower triangle, and the order of the first leading minor that is not positive (0 if there
-/// is none).
-pub(in crate::op::rows) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
-    let n = m.rows;
-    let mut l = m.clone();
-    let mut minor = 0;
+/// Replaces the lower triangle by its Cholesky factor, and the upper one by zeros. Returns the order of the first leading minor that is not
+/// positive (0 if there is none).
+pub(in crate::op::rows) fn cholesky(l: &mut Matrix) -> usize {
+    let n = l.rows;
+    let (mut minor, mut panel) = (0, vec![]);
     for columns in blocks(n) {
-        minor = cholesky_columns(&mut l, columns.clone());
+        minor = cholesky_columns(l, columns.clone(), &mut panel);
         if minor > 0 {
             break;
         }
-        let below = l.part(columns.end..n, columns.clone());
-        let across = below.transposed();
-        for rows in blocks(below.rows) {
-            let left = below.part(rows.clone(), 0..below.columns);
-            let right = across.part(0..across.rows, 0..rows.end);
-            l.subtract_at(columns.end + rows.start, columns.end, &left.times(&right));
-        }
+        subtract_squares(l, columns, &panel);
     }
     // What comes after the first minor that is not positive is not computed.
     let known = if minor > 0 { minor - 1 } else { n };
     for i in 0..n {
         l.v[i * n + known.min(i + 1)..(i + 1) * n].fill(0.0);
     }
-    (l, minor)
+    minor
 }
+
+/// Subtracts from the lower triangle after some columns of the factor what they contribute. `panel` has these columns as rows.
+fn subtract_squares(l: &mut Matrix, columns: Range<usize>, panel: &[f64]) {
+    let (n, width) = (l.rows, columns.len());
+    let below = l.part(columns.end..n, columns.clone());
+    let height = panel.len() / width;
+    for rows in blocks(below.rows) {
+        let mut across = Matrix::zeros(width, rows.len());
+        for (line, x) in across.v.chunks_exact_mut(rows.len()).zip(panel.chunks_exact(height)) {
+            line.copy_from_slice(&x[width + rows.start..width + rows.end]);
+        }
+        let mut product = Matrix::zeros(below.rows - rows.start, rows.len());
+        let left = &below.v[rows.start * width..];
+        matmul_f64(product.rows, width, rows.len(), left, &across.v, &mut product.v);
+        l.subtract_at(columns.end + rows.start, columns.end + rows.start, &product);
+    }
+}
+
+/// Vectors of this many elements fill the registers.
+const WIDTH: usize = 8;
 
 wide_function! {
     /// The factor's columns, from a lower triangle that the columns before them have been subtracted from. Returns the order of the first
-    /// minor that is not positive.
-    fn cholesky_columns = cholesky_columns_body(l: &mut Matrix, columns: Range<usize>) -> usize
+    /// minor that is not positive. `panel` gets the columns as rows, whose elements are neighbours.
+    fn cholesky_columns = cholesky_columns_body(l: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>) -> usize
 }
 
 #[inline(always)]
-fn cholesky_columns_body(l: &mut Matrix, columns: Range<usize>) -> usize {
-    let n = l.columns;
-    for j in columns.clone() {
-        let (upper, lower) = l.v.split_at_mut((j + 1) * n);
-        let row = &mut upper[j * n..];
-        let known = columns.start..j;
-        let square = row[j] - dot(&row[known.clone()], &row[known.clone()]);
-        // NaN does not count as positive.
-        if square.is_nan() || square <= 0.0 {
-            return j + 1;
-        }
-        let d = square.sqrt();
-        row[j] = d;
-        for below in lower.chunks_exact_mut(n) {
-            let sum = dot(&below[known.clone()], &row[known.clone()]);
-            below[j] = (below[j] - sum) / d;
+fn cholesky_columns_body(l: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>) -> usize {
+    let (n, start, width) = (l.columns, columns.start, columns.len());
+    let height = (n - start).next_multiple_of(WIDTH);
+    panel.clear();
+    panel.resize(width * height, 0.0);
+    for i in start..n {
+        let known = &l.v[i * n + start..][..width.min(i + 1 - start)];
+        for j in 0..known.len() {
+            panel[j * height + i - start] = known[j];
         }
     }
-    0
+    let (mut factors, mut minor) = ([0.0; BLOCK], 0);
+    for j in 0..width {
+        let from = j / WIDTH * WIDTH;
+        let (known, rest) = panel.split_at_mut(j * height);
+        (0..j).for_each(|k| factors[k] = known[k * height + j]);
+        let column = &mut rest[from..height];
+        if j > 0 {
+            subtract_rows(column, &factors[..j], &known[from..], height);
+        }
+        let square = column[j - from];
+        // NaN does not count as positive.
+        if square.is_nan() || square <= 0.0 {
+            minor = start + j + 1;
+            break;
+        }
+        let d = square.sqrt();
+        for x in column.iter_mut() {
+            *x /= d;
+        }
+        column[j - from] = d;
+    }
+    for i in start..n {
+        let known = &mut l.v[i * n + start..][..width.min(i + 1 - start)];
+        for j in 0..known.len() {
+            known[j] = panel[j * height + i - start];
+        }
+    }
+    minor
 }
 
 #[cfg(test)]
@@ -245,8 +313,15 @@ mod tests {
             let a = wave(rows, columns);
             let mut f = a.clone();
             let (pivots, _) = lu(&mut f);
-            let (p, l, u) = super::super::factorize::lu_parts(&f, &pivots);
-            close(&p.times(&l).times(&u), &a);
+            let k = rows.min(columns);
+            let l = Matrix::from_fn(rows, k, |i, j| match i.cmp(&j) {
+                std::cmp::Ordering::Greater => f.at(i, j),
+                order => order.is_eq() as u8 as f64,
+            });
+            let u = Matrix::from_fn(k, columns, |i, j| if i <= j { f.at(i, j) } else { 0.0 });
+            let mut order = vec![];
+            super::super::factorize::row_order(rows, &pivots, &mut order);
+            close(&l.times(&u), &Matrix::from_fn(rows, columns, |i, j| a.at(order[i], j)));
         }
     }
 
@@ -256,11 +331,11 @@ mod tests {
             let x = wave(n, n);
             let mut a = x.times(&x.transposed());
             (0..n).for_each(|i| a.set(i, i, a.at(i, i) + n as f64));
-            let (l, minor) = cholesky_of(&a);
-            assert_eq!(minor, 0);
+            let mut l = a.clone();
+            assert_eq!(cholesky(&mut l), 0);
             close(&l.times(&l.transposed()), &a);
             a.set(n - 1, n - 1, -1.0);
-            assert_eq!(cholesky_of(&a).1, n);
+            assert_eq!(cholesky(&mut a), n);
         }
     }
 

@@ -1,9 +1,12 @@
 //! Cholesky factors, and solutions by them.
 
-use super::with_info;
-use crate::op::rows::linalg::blocks::cholesky_of;
-use crate::op::rows::linalg::errors::{call_check_errors, check_diagonal, check_info};
-use crate::op::rows::linalg::matrix::{tensor_from_numbers, tensor_to_matrices};
+use super::blocks;
+use super::errors::{call_check_errors, check_diagonal, check_info};
+use super::interleaved::{self, Interleaved, LANES};
+use super::matrix::{Matrix, tensor_from_numbers};
+use super::solutions::cholesky_solve;
+use super::transfer::Matrices;
+use super::{left_solution_type, want_square, with_info};
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
@@ -35,23 +38,16 @@ pub(super) fn cholesky_rows() -> Vec<Op> {
 /// Solutions and inverses by Cholesky factors.
 pub(super) fn cholesky_solution_rows() -> Vec<Op> {
     vec![
-        Op::composite(
+        Op::new(
             "cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
-            |b, c| {
-                let (rhs, l) = (c.leaf("self")?, c.leaf("input2")?);
-                let rank = l.rank()?;
-                if rank < 2 {
+            |c, sizes| {
+                if c.shaped("input2")?.1.len() < 2 {
                     return Err(OpError::shape("cholesky_solve requires matrices"));
                 }
-                let t = b.transpose(l, rank - 2, rank - 1)?;
-                let (lower, upper) = if c.bool("upper")? { (&t, l) } else { (l, &t) };
-                let y = b.op(
-                    OpId::LinalgSolveTriangular,
-                    [lower.into(), rhs.into(), Val::Bool(false)],
-                )?;
-                b.op(OpId::LinalgSolveTriangular, [upper.into(), y.into(), Val::Bool(true)])
-                    .map(Val::Leaf)
+                let (d, l) = want_square(c, "input2")?;
+                left_solution_type(sizes, d, l, c.shaped("self")?.1)
             },
+            Meaning::Routine(cholesky_solve),
         )
         .doc("the solution X of L L^T X = self")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -71,12 +67,30 @@ pub(super) fn cholesky_solution_rows() -> Vec<Op> {
 
 fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
-    let (mut all, mut info) = (vec![], vec![]);
-    for m in tensor_to_matrices(a) {
-        let m = if upper { m.transposed() } else { m };
-        let (l, minor) = cholesky_of(&m);
-        info.push(minor as f64);
-        all.extend(if upper { l.transposed().v } else { l.v });
+    let matrices = Matrices::of(a);
+    let (mut all, mut info) = (Vec::with_capacity(a.numel()), vec![]);
+    if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
+        let mut m = Interleaved::zeros(0, 0);
+        for first in interleaved::groups(matrices.count) {
+            let count = (matrices.count - first).min(LANES);
+            matrices.interleave(interleaved::places(first, matrices.count), upper, &mut m);
+            let minors = interleaved::cholesky(&mut m);
+            info.extend(minors[..count].iter().map(|m| *m as f64));
+            m.append(count, upper, &mut all);
+        }
+    } else {
+        let mut m = Matrix::zeros(0, 0);
+        for i in 0..matrices.count {
+            match upper {
+                true => matrices.read_transposed(i, &mut m),
+                false => matrices.read(i, &mut m),
+            }
+            info.push(blocks::cholesky(&mut m) as f64);
+            match upper {
+                true => all.append(&mut m.transposed().v),
+                false => all.extend_from_slice(&m.v),
+            }
+        }
     }
     if c.bool("check_errors")? {
         check_info("linalg.cholesky_ex", &info, a)?;

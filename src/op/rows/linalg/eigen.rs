@@ -1,4 +1,4 @@
-//! Eigenvalues, singular values and exponentials of a single matrix, in f64.
+//! Singular values of a single matrix by rotations, in f64.
 
 use super::lines::{dot, magnitude};
 use super::matrix::Matrix;
@@ -104,40 +104,8 @@ pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, count: usize)
     out
 }
 
-/// The matrix exponential by scaling and squaring: the matrix is halved until it is small, its Taylor polynomial of
-/// degree 15 is computed from powers (Paterson and Stockmeyer 1973), and the result is squared as often.
-pub(in crate::op::rows) fn matrix_exp(m: &Matrix) -> Matrix {
-    /// The largest norm for which the terms after degree 15 are below the rounding errors of f64.
-    const SMALL: f64 = 0.5;
-    let n = m.rows;
-    let columns = (0..n).map(|j| (0..n).map(|i| m.at(i, j).abs()).sum::<f64>());
-    let norm = columns.fold(0.0, f64::max);
-    let halvings = if norm.is_finite() && norm > SMALL {
-        (norm / SMALL).log2().ceil() as i32
-    } else {
-        0
-    };
-    let mut small = m.clone();
-    small.v.iter_mut().for_each(|x| *x /= 2f64.powi(halvings));
-    let square = small.times(&small);
-    let cube = square.times(&small);
-    let powers = [Matrix::eye(n), small, square, cube];
-    let fourth = powers[2].times(&powers[2]);
-    let factors: Vec<f64> = (0..16).map(|k| 1.0 / (1..=k).map(f64::from).product::<f64>()).collect();
-    let block = |k: usize, mut sum: Matrix| {
-        for (p, f) in powers.iter().zip(&factors[4 * k..]) {
-            sum.v.iter_mut().zip(&p.v).for_each(|(s, x)| *s += f * x);
-        }
-        sum
-    };
-    let highest = block(3, Matrix::zeros(n, n));
-    let sum = (0..3).rev().fold(highest, |sum, k| block(k, sum.times(&fourth)));
-    (0..halvings).fold(sum, |m, _| m.times(&m))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::symmetric::symmetric_eigen;
     use super::*;
 
     fn diagonal(v: &[f64]) -> Matrix {
@@ -160,13 +128,5 @@ mod tests {
             assert!(s[2] < 1e-12 && s[0] > s[1]);
         }
         assert_eq!(jacobi_svd(&diagonal(&[3.0, -4.0])).1, [4.0, 3.0]);
-    }
-
-    #[test]
-    fn exponentials_are_those_of_the_eigenvalues() {
-        let a = Matrix::from_fn(3, 3, |i, j| (i + j) as f64 * 0.3);
-        let (values, v) = symmetric_eigen(&a);
-        let want: Vec<f64> = values.iter().map(|x| x.exp()).collect();
-        close(&matrix_exp(&a), &v.times(&diagonal(&want)).times(&v.transposed()));
     }
 }

@@ -1,6 +1,6 @@
 //! Factorisations of a single matrix in f64, with LAPACK's conventions for pivots, signs and storage.
 
-use super::blocks::{lu, solve_triangle};
+use super::blocks::{BLOCK, invert_unit_lower, lu, solve_triangle};
 use super::matrix::Matrix;
 
 /// Solves `A X = B` in place of `b`, and replaces `a` by its factors. Returns the 1-based position of the first zero
@@ -18,31 +18,39 @@ pub(in crate::op::rows) fn solve_factored(factors: &Matrix, pivots: &[usize], b:
     solve_triangle(factors, b, true, false);
 }
 
+/// The inverse of a matrix from the result of [`lu`] for it.
+pub(in crate::op::rows) fn inverse_of(factors: &Matrix, pivots: &[usize]) -> Matrix {
+    let n = factors.rows;
+    let mut x = Matrix::eye(n);
+    if n <= BLOCK || !factors.v.iter().all(|x| x.is_finite()) {
+        solve_factored(factors, pivots, &mut x);
+        return x;
+    }
+    // The inverse of L is a lower triangle. The pivots swap the columns of the result instead of the rows of the identity.
+    invert_unit_lower(factors, &mut x);
+    solve_triangle(factors, &mut x, true, false);
+    let (mut order, mut line) = (vec![], vec![0.0; n]);
+    row_order(n, pivots, &mut order);
+    for row in x.v.chunks_exact_mut(n) {
+        order.iter().zip(row.iter()).for_each(|(&j, x)| line[j] = *x);
+        row.copy_from_slice(&line);
+    }
+    x
+}
+
 /// The sign of the permutation that the pivots of [`lu`] describe.
 pub(in crate::op::rows) fn pivot_sign(pivots: &[usize]) -> f64 {
     let swaps = pivots.iter().enumerate().filter(|(k, p)| **p != k + 1).count();
     if swaps % 2 == 0 { 1.0 } else { -1.0 }
 }
 
-/// The factors of the result of [`lu`]: P `[m, m]` with `P L U = A`, L `[m, k]` with a unit diagonal, U `[k, n]`.
-pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, Matrix, Matrix) {
-    let k = lu.rows.min(lu.columns);
-    let mut order: Vec<usize> = (0..lu.rows).collect();
+/// Replaces `order` by the rows of the factorised matrix in the order of its factors' rows.
+pub(in crate::op::rows) fn row_order(rows: usize, pivots: &[usize], order: &mut Vec<usize>) {
+    order.clear();
+    order.extend(0..rows);
     for (i, p) in pivots.iter().enumerate() {
         order.swap(i, p - 1);
     }
-    let mut permutation = Matrix::zeros(lu.rows, lu.rows);
-    order
-        .iter()
-        .enumerate()
-        .for_each(|(i, &row)| permutation.set(row, i, 1.0));
-    let lower = Matrix::from_fn(lu.rows, k, |i, j| match i.cmp(&j) {
-        std::cmp::Ordering::Greater => lu.at(i, j),
-        std::cmp::Ordering::Equal => 1.0,
-        std::cmp::Ordering::Less => 0.0,
-    });
-    let upper = Matrix::from_fn(k, lu.columns, |i, j| if i <= j { lu.at(i, j) } else { 0.0 });
-    (permutation, lower, upper)
 }
 
 /// In-place L D L^T factorisation of the lower triangle (`sytf2`, Bunch and Kaufman), where D has blocks of size 1 and
@@ -219,6 +227,12 @@ mod tests {
             let far = b.v.iter().zip(&x.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
             assert!(far < 1e-9, "{n}: {far}");
         }
+        let a = Matrix::from_fn(150, 150, |i, j| {
+            ((i * 7 + j * 5 + i * j) % 11) as f64 + 300.0 * ((i + 1) % 150 == j) as u8 as f64
+        });
+        let mut f = a.clone();
+        let pivots = lu(&mut f).0;
+        close(&inverse_of(&f, &pivots).times(&a), &Matrix::eye(150));
         let matrix = |v: [f64; 4]| Matrix::from_fn(2, 2, |i, j| v[2 * i + j]);
         let mut right = Matrix::eye(2);
         let mut m = matrix([0.0, 2.0, 4.0, 6.0]);

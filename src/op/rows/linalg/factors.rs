@@ -5,9 +5,13 @@ mod lu;
 use self::lu::{lu_rows, lu_solutions, pivots_of};
 use super::errors::{call_check_errors, check_info};
 use super::factorize::{ldl, ldl_solve};
+use super::interleaved::{self, Interleaved, LANES, Lanes};
+use super::interleaved_qr;
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
 use super::reflections::{apply_reflections, householder_qr};
-use super::{solve_batch, want_matrices, want_square};
+use super::solutions::solve_batch;
+use super::transfer::Matrices;
+use super::{want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
@@ -129,9 +133,9 @@ fn ldl_solution_rows() -> Vec<Op> {
             Meaning::Routine(|c| {
                 let (ld, b) = (c.leaf("LD")?, c.leaf("B")?);
                 let pivots = pivots_of(c.leaf("pivots")?);
-                let factor_one = |i: usize, m: Matrix, mut r: Matrix| {
-                    ldl_solve(&m, &pivots[i], &mut r);
-                    Ok(r)
+                let factor_one = |i: usize, m: &mut Matrix, r: &mut Matrix| {
+                    ldl_solve(m, &pivots[i], r);
+                    Ok(())
                 };
                 solve_batch(c, ld, b, true, &factor_one).map(Val::Leaf)
             }),
@@ -194,10 +198,25 @@ pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>)
 }
 
 fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (mut all, mut taus) = (vec![], vec![]);
-    for mut m in tensor_to_matrices(c.leaf("self")?) {
+    let x = c.leaf("self")?;
+    let matrices = Matrices::of(x);
+    let (mut all, mut taus) = (Vec::with_capacity(x.numel()), vec![]);
+    if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
+        let (mut m, mut found) = (Interleaved::zeros(0, 0), vec![]);
+        for first in interleaved::groups(matrices.count) {
+            let count = (matrices.count - first).min(LANES);
+            matrices.interleave(interleaved::places(first, matrices.count), false, &mut m);
+            interleaved_qr::householder_qr(&mut m, &mut found);
+            m.append(count, false, &mut all);
+            (0..count).for_each(|l| taus.extend(found.iter().map(|t| t[l])));
+        }
+        return pack_results(c, vec![all, taus]);
+    }
+    let mut m = Matrix::zeros(0, 0);
+    for i in 0..matrices.count {
+        matrices.read(i, &mut m);
         taus.extend(householder_qr(&mut m));
-        all.extend(m.v);
+        all.extend_from_slice(&m.v);
     }
     pack_results(c, vec![all, taus])
 }
@@ -211,18 +230,54 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             "torch.ormqr: input.shape[-1] must be greater than or equal to tau.shape[-1]",
         ));
     }
-    let mut all = vec![];
-    for (i, (v, m)) in tensor_to_matrices(x)
+    let (vectors, others) = (Matrices::of(x), Matrices::of(other));
+    let wide = tau.to(DType::F64);
+    let taus = wide.as_slice::<f64>();
+    let (mut v, mut m, mut all) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
+    let count = vectors.count.min(others.count);
+    if n.checked_mul(count).is_none_or(|needed| needed > taus.len()) {
+        return Err(OpError::shape("torch.ormqr: tau has fewer batch elements than input"));
+    }
+    let largest = [vectors.rows, vectors.columns, others.rows, others.columns]
         .into_iter()
-        .zip(tensor_to_matrices(other))
-        .enumerate()
-    {
-        let taus: Vec<f64> = (i * n..(i + 1) * n).map(|k| tau.get(k).to_f64()).collect();
-        let mut m = if left { m } else { m.transposed() };
-        apply_reflections(&v, &taus, &mut m, transposed == left);
-        all.extend(if left { m.v } else { m.transposed().v });
+        .max();
+    if largest.is_some_and(|n| interleaved::suits(count, n, n)) {
+        all = reflect_side_by_side([&vectors, &others], (taus, n), left, transposed);
+        return tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf);
+    }
+    for i in 0..count {
+        vectors.read(i, &mut v);
+        match left {
+            true => others.read(i, &mut m),
+            false => others.read_transposed(i, &mut m),
+        }
+        apply_reflections(&v, &taus[i * n..(i + 1) * n], &mut m, transposed == left);
+        match left {
+            true => all.extend_from_slice(&m.v),
+            false => all.append(&mut m.transposed().v),
+        }
     }
     tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf)
+}
+
+/// The products of small matrices with reflections, of which there are `n` for each.
+fn reflect_side_by_side(
+    [vectors, others]: [&Matrices; 2],
+    (taus, n): (&[f64], usize),
+    left: bool,
+    transposed: bool,
+) -> Vec<f64> {
+    let count = vectors.count.min(others.count);
+    let (mut v, mut m, mut all) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
+    for first in interleaved::groups(count) {
+        let places = interleaved::places(first, count);
+        vectors.interleave(places, false, &mut v);
+        others.interleave(places, !left, &mut m);
+        let factors: Vec<Lanes> = (0..n).map(|k| places.map(|p| taus[p * n + k])).collect();
+        interleaved_qr::apply_reflections(&v, &factors, &mut m, transposed == left);
+        m.append((count - first).min(LANES), !left, &mut all);
+    }
+    all
 }
 
 /// The first columns of the identity, multiplied by the reflections.

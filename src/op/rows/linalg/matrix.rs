@@ -1,10 +1,8 @@
 //! A matrix in f64 and its products.
 
 use super::lines::subtract_rows;
-use crate::op::OpResult;
-use crate::op::rows::dense::zeros;
-use crate::tensor::{Scalar, Tensor, matmul_f64};
-use crate::types::DType;
+pub(in crate::op::rows) use super::transfer::{tensor_from_numbers, tensor_to_matrices};
+use crate::tensor::matmul_f64;
 use std::ops::Range;
 
 /// A row-major f64 matrix.
@@ -112,37 +110,4 @@ impl Matrix {
         };
         subtract_rows(y, &factors[..known.len()], rows, n);
     }
-}
-
-/// The matrices in the last two dims of a tensor.
-pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
-    let [lead @ .., rows, columns] = t.shape() else {
-        return vec![];
-    };
-    let (n, size) = (lead.iter().product::<usize>(), rows * columns);
-    let wide = t.to(DType::F64);
-    let numbers = wide.as_slice::<f64>();
-    let matrix = |i: usize| Matrix {
-        rows: *rows,
-        columns: *columns,
-        v: numbers[i * size..(i + 1) * size].to_vec(),
-    };
-    (0..n).map(matrix).collect()
-}
-
-/// A tensor of these numbers in row-major order.
-pub(in crate::op::rows) fn tensor_from_numbers(
-    dtype: DType,
-    shape: &[usize],
-    v: impl IntoIterator<Item = f64>,
-) -> OpResult<Tensor> {
-    let mut out = zeros(dtype, shape)?;
-    let n = out.numel();
-    let v = v.into_iter().take(n);
-    match dtype {
-        DType::F32 => out.as_mut_slice().iter_mut().zip(v).for_each(|(y, x)| *y = x as f32),
-        DType::F64 => out.as_mut_slice().iter_mut().zip(v).for_each(|(y, x)| *y = x),
-        _ => v.enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x))),
-    }
-    Ok(out)
 }

@@ -7,24 +7,30 @@ mod cholesky;
 pub(super) mod composites;
 mod eigen;
 mod errors;
+mod exponential;
 mod factorize;
 mod factors;
+mod interleaved;
+mod interleaved_qr;
 mod lines;
 pub(super) mod matrix;
 mod norms;
 mod reflections;
+mod rotations;
+mod solutions;
 mod spectra;
 mod symmetric;
+mod transfer;
+mod triangles;
+mod tridiagonal;
 
 use self::bidiagonal::singular_values_of;
-use self::blocks::{lu, solve_triangle};
 use self::cholesky::{cholesky_rows, cholesky_solution_rows};
-use self::errors::{check_codes, check_finite, check_info, checked_inverse};
-use self::factorize::{pivot_sign, solve_in_place};
-use self::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use self::errors::{check_finite, checked_inverse};
+use self::matrix::{tensor_from_numbers, tensor_to_matrices};
+use self::solutions::{determinant, inverse, slogdet, solve, solve_triangular};
 use crate::diag::Code;
 use crate::op::pointwise::not_implemented;
-use crate::op::rows::dense::broadcast_position;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
@@ -233,123 +239,27 @@ pub(in crate::op::rows) fn solution_type(
     a: &[Dim],
     b: &[Dim],
 ) -> OpResult<Type> {
+    side_solution_type(sizes, d, a, b, c.bool("left")?)
+}
+
+/// [`solution_type`] for equations from the left.
+fn left_solution_type(sizes: &mut Sizes, d: DType, a: &[Dim], b: &[Dim]) -> OpResult<Type> {
+    side_solution_type(sizes, d, a, b, true)
+}
+
+fn side_solution_type(sizes: &mut Sizes, d: DType, a: &[Dim], b: &[Dim], left: bool) -> OpResult<Type> {
     if b.len() < 2 {
         return Err(OpError::shape("B must have at least 2 dimensions"));
     }
     let (lead_a, lead_b) = (&a[..a.len() - 2], &b[..b.len() - 2]);
     let lead = sizes.broadcast(lead_a, lead_b)?;
-    let side = if c.bool("left")? { b.len() - 2 } else { b.len() - 1 };
+    let side = if left { b.len() - 2 } else { b.len() - 1 };
     let what = || "Incompatible shapes of A and B for the equation AX = B".to_string();
     sizes.unify_dims(&a[a.len() - 1], &b[side], what)?;
     Ok(Val::Leaf(TensorType::new(d, [&lead[..], &b[b.len() - 2..]].concat())))
 }
 
 // --- values --------------------------------------------------------------------------------------------------------
-
-fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let a = c.leaf("A")?;
-    let (mut all, mut info) = (vec![], vec![]);
-    for mut m in tensor_to_matrices(a) {
-        let mut right = Matrix::eye(m.rows);
-        let singular = solve_in_place(&mut m, &mut right);
-        info.push(singular as f64);
-        all.extend(right.v);
-    }
-    if c.bool("check_errors")? {
-        check_info("linalg.inv_ex", &info, a)?;
-    }
-    let out = tensor_from_numbers(a.dtype(), a.shape(), all)?;
-    let info = tensor_from_numbers(DType::I32, &a.shape()[..a.rank() - 2], info)?;
-    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
-}
-
-fn determinant(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let a = c.leaf("A")?;
-    let det = |mut m: Matrix| {
-        let (pivots, _) = lu(&mut m);
-        (0..m.rows).fold(pivot_sign(&pivots), |d, i| d * m.at(i, i))
-    };
-    let all: Vec<f64> = tensor_to_matrices(a).into_iter().map(det).collect();
-    tensor_from_numbers(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
-}
-
-fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let a = c.leaf("A")?;
-    let (mut signs, mut logs) = (vec![], vec![]);
-    for mut m in tensor_to_matrices(a) {
-        let (pivots, _) = lu(&mut m);
-        let diagonal = (0..m.rows).map(|i| m.at(i, i));
-        let sign = |s: f64, p: f64| if p == 0.0 { 0.0 } else { s * p.signum() };
-        signs.push(diagonal.clone().fold(pivot_sign(&pivots), sign));
-        logs.push(diagonal.map(|p| p.abs().ln()).sum::<f64>());
-    }
-    let shape = &a.shape()[..a.rank() - 2];
-    let (signs, logs) = (
-        tensor_from_numbers(a.dtype(), shape, signs)?,
-        tensor_from_numbers(a.dtype(), shape, logs)?,
-    );
-    Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
-}
-
-/// Calls `solve(index in a's batch, a, b)` for each pair of matrices, with batch dims broadcast to those of the result.
-/// For equations from the right, it passes both matrices transposed.
-pub(in crate::op::rows) fn solve_batch(
-    c: &Call<Tensor>,
-    a: &Tensor,
-    b: &Tensor,
-    left: bool,
-    solve: &dyn Fn(usize, Matrix, Matrix) -> OpResult<Matrix>,
-) -> OpResult<Tensor> {
-    let ty = c.op.result_type(&c.map(Tensor::ty), &mut Sizes::default())?;
-    let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
-    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))?;
-    let (ma, mb) = (tensor_to_matrices(a), tensor_to_matrices(b));
-    let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
-    let lead = Sizes::default().broadcast(&const_dims(own_a), &const_dims(own_b))?;
-    let lead: Vec<usize> = lead.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
-    let mut all = vec![];
-    for i in 0..lead.iter().product() {
-        let place = broadcast_position(own_a, &lead, i);
-        let (m, r) = (ma[place].clone(), mb[broadcast_position(own_b, &lead, i)].clone());
-        let x = match left {
-            true => solve(place, m, r)?,
-            false => solve(place, m.transposed(), r.transposed())?.transposed(),
-        };
-        all.extend(x.v);
-    }
-    tensor_from_numbers(a.dtype(), &shape, all)
-}
-
-fn const_dims(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().map(|&n| Dim::Const(n as i64)).collect()
-}
-
-fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (a, b) = (c.leaf("A")?, c.leaf("B")?);
-    let vectors = is_vectors(&const_dims(a.shape()), &const_dims(b.shape()), c.bool("left")?)?;
-    let b = match vectors {
-        true => b.reshape(&[b.shape(), &[1]].concat()),
-        false => b.clone(),
-    };
-    let solve_one = |place: usize, mut m: Matrix, mut r: Matrix| {
-        let singular = solve_in_place(&mut m, &mut r);
-        let codes = std::iter::repeat_n(0, place).chain([singular as i64]);
-        check_codes("torch.linalg.solve", codes, a.rank() == 2).map(|()| r)
-    };
-    solve_batch(c, a, &b, c.bool("left")?, &solve_one).map(Val::Leaf)
-}
-
-fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (a, b) = (c.leaf("self")?, c.leaf("B")?);
-    let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
-    // Transposing the equation swaps the triangles.
-    let upper = c.bool("upper")? == left;
-    let solve_one = |_: usize, m: Matrix, mut r: Matrix| {
-        solve_triangle(&m, &mut r, upper, unit);
-        Ok(r)
-    };
-    solve_batch(c, a, b, left, &solve_one).map(Val::Leaf)
-}
 
 fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;

@@ -4,7 +4,7 @@
 use super::blocks::{BLOCK, blocks};
 use super::lines::{reflect_rows, reflection};
 use super::matrix::Matrix;
-use crate::tensor::wide_function;
+use crate::tensor::{wide_function, with_wide_vectors};
 use std::ops::Range;
 
 /// In-place Householder QR (`geqrf`): R is stored above and on the diagonal, the reflection vectors (whose first
@@ -19,11 +19,7 @@ pub(in crate::op::rows) fn householder_qr(a: &mut Matrix) -> Vec<f64> {
     for columns in blocks(least) {
         reflect_columns(a, columns.clone(), columns.end, &mut taus);
         let block = Reflections::new(a, &taus, columns.clone());
-        let mut right = a.part(columns.start..a.rows, columns.end..n);
-        block.apply(&mut right, true);
-        for (i, row) in right.v.chunks_exact(right.columns.max(1)).enumerate() {
-            a.v[(columns.start + i) * n..][columns.end..n].copy_from_slice(row);
-        }
+        block.apply(a, columns.start, columns.end..n, true);
     }
     taus
 }
@@ -56,9 +52,13 @@ pub(in crate::op::rows) fn apply_reflections(vectors: &Matrix, taus: &[f64], c: 
     }
     let apply_columns = |columns: Range<usize>| {
         let block = Reflections::new(vectors, taus, columns.clone());
-        let mut below = c.part(columns.start..c.rows, 0..c.columns);
-        block.apply(&mut below, transposed);
-        c.v[columns.start * c.columns..].copy_from_slice(&below.v);
+        // The first columns of the identity remain zeros below the diagonal until a reflection reaches them.
+        let zeros = if block.is_finite() {
+            c.zero_columns(columns.start)
+        } else {
+            0
+        };
+        block.apply(c, columns.start, zeros..c.columns, transposed);
     };
     match transposed {
         true => blocks(n).for_each(apply_columns),
@@ -99,6 +99,9 @@ pub(super) fn basis_of_rows(a: &Matrix, taus: &[f64]) -> Matrix {
     })
 }
 
+/// The number of columns that are multiplied at once.
+const STRIP: usize = 96;
+
 /// The product of some neighbouring reflections.
 struct Reflections {
     /// A reflection's vector per column.
@@ -134,14 +137,41 @@ impl Reflections {
         }
     }
 
-    /// Multiplies `c` from the left by the product, or by its transpose.
-    fn apply(&self, c: &mut Matrix, transposed: bool) {
-        let sums = self.across.times(c);
-        let sums = match transposed {
-            true => self.factors.transposed().times(&sums),
-            false => self.factors.times(&sums),
+    /// Whether products with zeros are zeros.
+    fn is_finite(&self) -> bool {
+        self.vectors.v.iter().chain(&self.factors.v).all(|x| x.is_finite())
+    }
+
+    /// Multiplies some columns of the rows of `c` from `row` on from the left by the product, or by its transpose. A few columns at a time
+    /// stay in a near cache.
+    fn apply(&self, c: &mut Matrix, row: usize, columns: Range<usize>, transposed: bool) {
+        let n = c.columns;
+        let across = match transposed {
+            true => self.factors.transposed().times(&self.across),
+            false => self.factors.times(&self.across),
         };
-        c.subtract_at(0, 0, &self.vectors.times(&sums));
+        for start in columns.clone().step_by(STRIP) {
+            let strip = start..columns.end.min(start + STRIP);
+            let part = c.part(row..c.rows, strip.clone());
+            let product = self.vectors.times(&across.times(&part));
+            with_wide_vectors(|| {
+                for (i, line) in product.v.chunks_exact(strip.len()).enumerate() {
+                    let out = &mut c.v[(row + i) * n..][strip.clone()];
+                    out.iter_mut().zip(line).for_each(|(y, x)| *y -= x);
+                }
+            });
+        }
+    }
+}
+
+impl Matrix {
+    /// The number of columns before the first that has an element other than zero in the rows from `row` on.
+    fn zero_columns(&self, row: usize) -> usize {
+        let n = self.columns;
+        let rows = self.v[row * n..].chunks_exact(n.max(1));
+        rows.fold(n, |least, row| {
+            row[..least].iter().position(|x| *x != 0.0).unwrap_or(least)
+        })
     }
 }
 

@@ -4,11 +4,13 @@ mod least_squares;
 
 use self::least_squares::{lstsq, lstsq_type};
 use super::bidiagonal::svd_of;
-use super::eigen::{complete_basis, matrix_exp};
+use super::eigen::complete_basis;
 use super::errors::{check_codes, check_finite};
+use super::exponential::matrix_exponentials;
 use super::factors::{pack_results, with_least};
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
 use super::symmetric::{symmetric_eigen, symmetric_eigenvalues};
+use super::transfer::Matrices;
 use super::{want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
@@ -139,8 +141,7 @@ fn matrix_function_rows() -> Vec<Op> {
             |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
-                let all: Vec<f64> = tensor_to_matrices(x).iter().flat_map(|m| matrix_exp(m).v).collect();
-                tensor_from_numbers(x.dtype(), x.shape(), all).map(Val::Leaf)
+                tensor_from_numbers(x.dtype(), x.shape(), matrix_exponentials(x)).map(Val::Leaf)
             }),
         )
         .doc("the exponential of square matrices")
@@ -200,8 +201,9 @@ fn is_vector(a: &[Dim], b: &[Dim]) -> bool {
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-/// The symmetric matrices that the given triangles describe; `None` for one with elements that are not finite.
-fn symmetric_matrices(c: &Call<Tensor>) -> OpResult<Vec<(usize, Option<Matrix>)>> {
+/// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
+/// elements that are not finite.
+fn each_symmetric(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix>)) -> OpResult<()> {
     let lower = match c.str("UPLO")? {
         "L" | "l" => true,
         "U" | "u" => false,
@@ -211,11 +213,17 @@ fn symmetric_matrices(c: &Call<Tensor>) -> OpResult<Vec<(usize, Option<Matrix>)>
         }
     };
     let x = c.leaf("self")?;
-    let mut all = vec![];
-    for (i, m) in tensor_to_matrices(x).into_iter().enumerate() {
-        let n = m.rows;
-        let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
-        let m = Matrix::from_fn(n, n, used);
+    let (all, mut m) = (Matrices::of(x), Matrix::zeros(0, 0));
+    let n = all.rows;
+    for i in 0..all.count {
+        match lower {
+            true => all.read_transposed(i, &mut m),
+            false => all.read(i, &mut m),
+        }
+        // The other triangle does not count, whatever it contains.
+        for r in 1..n {
+            m.v[r * n..r * n + r].fill(0.0);
+        }
         let finite = m.v.iter().all(|x| x.is_finite());
         if !finite {
             // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved
@@ -223,34 +231,33 @@ fn symmetric_matrices(c: &Call<Tensor>) -> OpResult<Vec<(usize, Option<Matrix>)>
             let code = if n > 2 { n as i64 - 1 } else { 0 };
             check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), x.rank() == 2)?;
         }
-        all.push((n, finite.then_some(m)));
+        f(n, finite.then_some(&mut m));
     }
-    Ok(all)
+    Ok(())
 }
 
 fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut values, mut vectors) = (vec![], vec![]);
-    for (n, m) in symmetric_matrices(c)? {
+    each_symmetric(c, |n, m| {
         if let Some(m) = m {
-            let (s, v) = symmetric_eigen(&m);
+            let (s, mut v) = symmetric_eigen(m);
             values.extend(s);
-            vectors.extend(v.v);
+            vectors.append(&mut v.v);
         } else {
             values.extend(std::iter::repeat_n(f64::NAN, n));
             vectors.extend(std::iter::repeat_n(if n == 1 { 1.0 } else { f64::NAN }, n * n));
         }
-    }
+    })?;
     pack_results(c, vec![values, vectors])
 }
 
 fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let matrices = symmetric_matrices(c)?;
-    let eigenvalues = |(n, m): (usize, Option<Matrix>)| match m {
-        Some(m) => symmetric_eigenvalues(&m),
-        None => vec![f64::NAN; n],
-    };
+    let mut all = vec![];
+    each_symmetric(c, |n, m| match m {
+        Some(m) => all.extend(symmetric_eigenvalues(m)),
+        None => all.extend(std::iter::repeat_n(f64::NAN, n)),
+    })?;
     let x = c.leaf("self")?;
-    let all: Vec<f64> = matrices.into_iter().flat_map(eigenvalues).collect();
     tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], all).map(Val::Leaf)
 }
 

@@ -1,11 +1,13 @@
 //! LU factors, and solutions by them.
 
 use super::{factors_type, pack_results, same_dtype, with_least};
-use crate::op::rows::linalg::blocks::{lu, solve_triangle};
+use crate::op::rows::linalg::blocks::solve_triangle;
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
-use crate::op::rows::linalg::factorize::{lu_parts, solve_factored};
-use crate::op::rows::linalg::matrix::{Matrix, tensor_to_matrices};
-use crate::op::rows::linalg::{solution_type, solve_batch, want_matrices, want_square};
+use crate::op::rows::linalg::factorize::{row_order, solve_factored};
+use crate::op::rows::linalg::matrix::Matrix;
+use crate::op::rows::linalg::solutions::{Factors, each_lu, solve_batch};
+use crate::op::rows::linalg::transfer::Matrices;
+use crate::op::rows::linalg::{solution_type, want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -135,13 +137,19 @@ fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
 
 fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
-    let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
-    for mut m in tensor_to_matrices(a) {
-        let (p, singular) = lu(&mut m);
-        all.extend(m.v);
-        pivots.extend(p.into_iter().map(|p| p as f64));
-        info.push(singular as f64);
-    }
+    let (mut all, mut pivots, mut info) = (Vec::with_capacity(a.numel()), vec![], vec![]);
+    each_lu(&Matrices::of(a), |factors| match factors {
+        Factors::One(m, found, singular) => {
+            all.extend_from_slice(&m.v);
+            pivots.extend(found.iter().map(|p| *p as f64));
+            info.push(singular as f64);
+        }
+        Factors::Many(m, found, count) => {
+            m.append(count, false, &mut all);
+            (0..count).for_each(|l| pivots.extend(found.rows.iter().map(|p| p[l] as f64)));
+            info.extend(found.singular[..count].iter().map(|s| *s as f64));
+        }
+    });
     if c.bool("check_errors")? {
         check_info("torch.linalg.lu_factor_ex", &info, a)?;
     }
@@ -150,13 +158,32 @@ fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let data = c.leaf("LU_data")?;
-    let pivots = lu_pivots(c.leaf("LU_pivots")?, data.shape()[data.rank() - 2])?;
-    let mut all = vec![vec![]; 3];
-    for (m, p) in tensor_to_matrices(data).into_iter().zip(&pivots) {
-        let (p, l, u) = lu_parts(&m, p);
-        all.iter_mut().zip([p, l, u]).for_each(|(v, m)| v.extend(m.v));
+    let all = Matrices::of(data);
+    let (rows, columns) = (all.rows, all.columns);
+    let pivots = lu_pivots(c.leaf("LU_pivots")?, rows)?;
+    let least = rows.min(columns);
+    let (mut p, mut l, mut u) = (vec![], vec![], vec![]);
+    let (mut m, mut order) = (Matrix::zeros(0, 0), vec![]);
+    for (i, pivots) in pivots.iter().enumerate().take(all.count) {
+        all.read(i, &mut m);
+        let start = p.len();
+        p.resize(start + rows * rows, 0.0);
+        row_order(rows, pivots, &mut order);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(j, &row)| p[start + row * rows + j] = 1.0);
+        for (r, row) in m.v.chunks_exact(columns.max(1)).enumerate() {
+            let known = r.min(least);
+            l.extend_from_slice(&row[..known]);
+            l.extend((known..least).map(|j| (j == r) as u8 as f64));
+            if r < least {
+                u.extend(std::iter::repeat_n(0.0, r));
+                u.extend_from_slice(&row[r..]);
+            }
+        }
     }
-    pack_results(c, all)
+    pack_results(c, vec![p, l, u])
 }
 
 fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -166,13 +193,15 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
     // The equation from the right is solved transposed. Its factors arrive transposed too.
     let transposed = left == adjoint;
-    let solve_one = |i: usize, m: Matrix, mut r: Matrix| {
-        let m = if left == transposed { m.transposed() } else { m };
-        match transposed {
-            true => solve_transposed(&m, &pivots[i], &mut r),
-            false => solve_factored(&m, &pivots[i], &mut r),
+    let solve_one = |i: usize, m: &mut Matrix, r: &mut Matrix| {
+        if left == transposed {
+            *m = m.transposed();
         }
-        Ok(r)
+        match transposed {
+            true => solve_transposed(m, &pivots[i], r),
+            false => solve_factored(m, &pivots[i], r),
+        }
+        Ok(())
     };
     solve_batch(c, factors, b, left, &solve_one).map(Val::Leaf)
 }
