@@ -4,11 +4,12 @@
     pip install torch==2.15.0
     python/build.sh VENV --release            # the Python package; see docs/python.md
     python benches/ops.py [--size small|l2|medium|large] [--only REGEX] [--dtypes f32,i64] [--threads 1] [--rounds 5]
-                          [--seconds 0.004] [--markdown FILE] [--json FILE]
+                          [--seconds 0.004] [--markdown FILE] [--json FILE] [--shapes]
 
 A row of the table is a call of one op (benches/ops_cases.py) on operands of SIDE x SIDE elements: 64 (in the first cache), 256
 (in the second), 1024 and 4096 (64 MB of f32). Both sides get the same tensors, return new memory and take turns; medians of the rounds
-count. The calls' overhead counts on both sides, which matters for small operands.
+count. The calls' overhead counts on both sides, which matters for small operands. With --shapes, rows are calls on unusual shapes
+instead (benches/ops_shapes.py), and --size does not count.
 """
 import argparse
 import collections
@@ -23,6 +24,7 @@ import time
 import warnings
 
 import fxc
+import ops_shapes
 import torch
 from ops_cases import EVERY_DTYPE, FAMILIES, Operands, pointwise
 
@@ -35,6 +37,8 @@ os.environ['FXC_CACHE'] = 'off'
 warnings.filterwarnings('ignore')
 SIDES = dict(small=64, l2=256, medium=1024, large=4096)
 COPY = 'aten.clone.default'
+# Calls of these are followed by a copy in every family.
+VIEWS = {'permute', 'narrow'}
 # PyTorch's idle threads spin for about 20 ms after a parallel loop, and would take a processor from fxc's.
 SETTLE = 0.03
 # A case that takes longer than this is measured once a round, in two rounds.
@@ -91,7 +95,11 @@ def measure(calls, a):
 
 
 def cases(a):
-    """(family, name, what makes the call, which dtypes) of all rows that are measured."""
+    """(family, name, what makes the call, whether integers are measured too) of all rows that are measured."""
+    if a.shapes:
+        for family, rows in ops_shapes.FAMILIES.items():
+            yield from ((family, name, make, family in ('reductions', 'moves', 'tensors')) for name, make in rows.items())
+        return
     rows = json.load(open(a.table)) if a.table else fxc_table(a)
     for row in rows:
         if row['meaning'] == 'pointwise' and not row['name'].startswith('empty') and (make := pointwise(row)):
@@ -115,7 +123,7 @@ def run(family, name, make, dtype, a):
     torch.manual_seed(0)
     path, *args = make(Operands(SIDES[a.size], dtype))
     kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-    function, copies = target(path), family == 'views'
+    function, copies = target(path), family == 'views' or path.split('.')[-1] in VIEWS
 
     def eager():
         y = function(*args, **kwargs)
@@ -151,7 +159,8 @@ def table(found):
 
 
 def report(found, skipped, a):
-    out = [f'Side {SIDES[a.size]}, threads {a.threads}, PyTorch {torch.__version__}: {summary(found)}.', '', 'The worst:', '']
+    operands = 'Unusual shapes' if a.shapes else f'Side {SIDES[a.size]}'
+    out = [f'{operands}, threads {a.threads}, PyTorch {torch.__version__}: {summary(found)}.', '', 'The worst:', '']
     out += table(sorted(found, key=lambda r: -r['ratio'])[:20])
     families = collections.defaultdict(list)
     for r in found:
@@ -168,6 +177,7 @@ def report(found, skipped, a):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--size', choices=SIDES, default='medium')
+    ap.add_argument('--shapes', action='store_true', help='calls on operands of unusual shapes')
     ap.add_argument('--only', default='', help='ops whose names match')
     ap.add_argument('--dtypes', default='f32')
     ap.add_argument('--threads', type=int, default=1)

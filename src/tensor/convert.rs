@@ -1,12 +1,12 @@
 //! Conversions of whole tensors, as vector code: each element becomes a number that holds it exactly, and that number the result.
 
 use super::element::{cast_slice, cast_slice_mut};
-use super::halves::round_to_bf16;
+use super::half_rows::{round_to_f16s, widen_f16s};
+use super::halves::{round_to_bf16, widen_bf16};
 use super::wide::{WideLoop, run_wide};
 use super::{Element, Tensor, float8};
 use crate::types::DType;
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
+use half::bf16;
 
 /// The number of elements that are converted at once. Their numbers stay in the first cache.
 const BLOCK: usize = 512;
@@ -124,9 +124,9 @@ fn convert_block(from: DType, x: &[u8], to: DType, y: &mut [u8]) {
             let mut wide = [0f32; BLOCK];
             let wide = &mut wide[..x.len() / from.size()];
             if from == DType::F16 {
-                cast_slice::<f16>(x).convert_to_f32_slice(wide);
+                widen_f16s(cast_slice(x), wide);
             } else {
-                run_wide(Each(cast_slice(x), wide, bf16::to_f32));
+                run_wide(Each(cast_slice::<bf16>(x), wide, widen_bf16));
             }
             encode(wide, to, y);
         }
@@ -177,7 +177,7 @@ fn encode<A: Exact>(x: &[A], to: DType, out: &mut [u8]) {
             let mut single = [0f32; BLOCK];
             let single = &mut single[..x.len()];
             run_wide(Each(x, single, A::to_f32));
-            cast_slice_mut::<f16>(out).convert_from_f32_slice(single);
+            round_to_f16s(single, cast_slice_mut(out));
         }
         DType::B8 => run_wide(Each(x, out, |x: A| !x.is_zero() as u8)),
         to => match float8::Encoder::of(to) {

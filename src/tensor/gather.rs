@@ -1,83 +1,170 @@
-//! Vector code that reads elements at computed positions. Bounds are checked for a whole run before the first read,
-//! because checking each element would cost more than the read.
+//! Reading and writing elements at computed positions. Whether positions can be outside of a tensor is checked for a whole block; of its
+//! elements only the indices are compared.
 
 use super::wide::with_wide_vectors;
 
-/// The positions in a tensor that a line of indices refers to: `index[j] * along + j * step` for column `j`. Indices
-/// must be below `size`.
+/// The positions of a block of elements, relative to that of the block.
+pub(crate) struct Offsets {
+    list: Vec<usize>,
+    /// For each position one more than the largest up to it.
+    ends: Vec<usize>,
+}
+
+impl Offsets {
+    pub(crate) fn new(list: Vec<usize>) -> Offsets {
+        let largest = |end: &mut usize, &p: &usize| {
+            *end = p.saturating_add(1).max(*end);
+            Some(*end)
+        };
+        let ends = list.iter().scan(0, largest).collect();
+        Offsets { list, ends }
+    }
+
+    pub(crate) fn list(&self) -> &[usize] {
+        &self.list
+    }
+
+    /// One more than the largest of the first `count` positions.
+    fn end(&self, count: usize) -> usize {
+        count.checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
+    /// `out[i] = src[list[i]]` for as many positions as `out` has elements. Panics if it has more, or if `src` is too short.
+    pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) {
+        assert!(self.end(out.len()) <= src.len());
+        for (&p, o) in self.list.iter().zip(out) {
+            // SAFETY: the positions were checked.
+            *o = unsafe { *src.get_unchecked(p) };
+        }
+    }
+
+    /// Combines element `i` of `src` with the one at position `list[i]` of `dst`, in order. Panics if `src` has more elements than there
+    /// are positions, or if `dst` is too short.
+    #[inline(always)]
+    pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], combine: impl Fn(T, T) -> T) {
+        assert!(self.end(src.len()) <= dst.len());
+        for (&p, &x) in self.list.iter().zip(src) {
+            // SAFETY: the positions were checked.
+            let to = unsafe { dst.get_unchecked_mut(p) };
+            *to = combine(*to, x);
+        }
+    }
+}
+
+/// The elements that belong to a block of indices.
+pub(crate) enum Sources<'a, T> {
+    /// One after the other.
+    Consecutive(&'a [T]),
+    At(&'a [T], &'a Offsets),
+}
+
+/// The most bytes over which a block's reads are spread if they are to be found in a near cache.
+const NEAR: usize = 128 << 10;
+
+/// Whether all indices are below `size`.
+pub(crate) fn indices_within(index: &[i64], size: usize) -> bool {
+    // As unsigned numbers, negative indices are large.
+    let largest = with_wide_vectors(|| index.iter().fold(0, |m, &i| (i as u64).max(m)));
+    index.is_empty() || largest < size as u64
+}
+
+/// The positions in a tensor that a block of indices refers to: `index[j] * along + offsets[j]`. Indices must be below `size`.
 #[derive(Clone, Copy)]
-pub(crate) struct IndexedLine<'a> {
+pub(crate) struct IndexedBlock<'a> {
     /// The indices.
     pub index: &'a [i64],
     /// The size of the indexed dim.
     pub size: usize,
     /// The distance of neighbouring elements along the indexed dim.
     pub along: usize,
-    /// The distance between the positions of neighbouring columns with the same index.
-    pub step: usize,
+    /// The position that index 0 refers to in each place of the block.
+    pub offsets: &'a Offsets,
 }
 
-impl IndexedLine<'_> {
-    /// Whether all indices are below the size. Panics if valid indices could refer to positions outside of a tensor
-    /// of `len` elements.
-    fn is_within(&self, len: usize) -> bool {
-        let (Some(last), Some(most)) = (self.index.len().checked_sub(1), self.size.checked_sub(1)) else {
-            return self.index.is_empty();
-        };
-        // As unsigned numbers, negative indices are large.
-        let largest = with_wide_vectors(|| self.index.iter().fold(0, |m, &i| (i as u64).max(m)));
-        let along = most.checked_mul(self.along);
-        let end = along.and_then(|a| a.checked_add(last.checked_mul(self.step)?));
-        let within = largest < self.size as u64;
-        assert!(!within || end.is_some_and(|p| p < len), "the line is within the tensor");
-        within
+impl IndexedBlock<'_> {
+    /// Panics if valid indices could refer to positions outside of a tensor of `len` elements, or if there are more indices than offsets.
+    fn check_extent(&self, len: usize) {
+        let most = self.size.saturating_sub(1).checked_mul(self.along);
+        let end = most.and_then(|m| m.checked_add(self.offsets.end(self.index.len())));
+        let none = self.size == 0 || self.index.is_empty();
+        assert!(none || end.is_some_and(|p| p <= len), "the block is within the tensor");
     }
 
-    /// Reads an element for each index. Returns false, and writes nothing, if an index is out of bounds. Panics if
-    /// `src` is too short for indices below the size, or if `out` and the indices differ in length.
-    pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
-        assert_eq!(self.index.len(), out.len());
-        let within = self.is_within(src.len());
-        if within {
-            // SAFETY: all indices are below the size, and the position of the largest index in the last column is
-            // within `src`.
-            with_wide_vectors(|| unsafe { read_line(src, self.index, self.along, self.step, out) });
-        }
-        within
-    }
-
-    /// Combines element `j * shift` of `src` with the element that index `j` refers to, in order. Returns false, and
-    /// writes nothing, if an index is out of bounds. Panics if `dst` or `src` is too short.
-    pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], shift: usize, combine: impl Fn(T, T) -> T) -> bool {
-        if !self.is_within(dst.len()) {
-            return false;
-        }
-        let last = self.index.len().saturating_sub(1).checked_mul(shift);
-        assert!(self.index.is_empty() || last.is_some_and(|p| p < src.len()));
-        for (j, &i) in self.index.iter().enumerate() {
-            // SAFETY: the positions in both tensors were checked.
-            unsafe {
-                let to = dst.get_unchecked_mut(i as usize * self.along + j * self.step);
-                *to = combine(*to, *src.get_unchecked(j * shift));
+    /// Calls `f(place, position)` for each index, in order. Returns false at an index that is out of bounds. Indices are compared one by
+    /// one: to read them twice would cost more, because they are the larger part of what is read.
+    #[inline(always)]
+    fn for_each(&self, mut f: impl FnMut(usize, usize)) -> bool {
+        let (size, along) = (self.size as u64, self.along);
+        for (j, (&i, &offset)) in self.index.iter().zip(&self.offsets.list).enumerate() {
+            // As unsigned numbers, negative indices are large.
+            if i as u64 >= size {
+                return false;
             }
+            f(j, i as usize * along + offset);
         }
         true
     }
-}
 
-/// # Safety
-/// All positions are within `src`.
-#[inline(always)]
-unsafe fn read_line<T: Copy>(src: &[T], index: &[i64], along: usize, step: usize, out: &mut [T]) {
-    match (along, step) {
-        (1, 0) => index.iter().zip(out).for_each(|(&i, o)| {
-            // SAFETY: guaranteed by the caller.
-            *o = unsafe { *src.get_unchecked(i as usize) }
-        }),
-        _ => index.iter().zip(out).enumerate().for_each(|(j, (&i, o))| {
-            // SAFETY: guaranteed by the caller.
-            *o = unsafe { *src.get_unchecked(i as usize * along + j * step) }
-        }),
+    /// Reads an element for each index. Returns false if an index is out of bounds; elements before it are written. Panics if
+    /// `src` is too short for indices below the size, or if `out` and the indices differ in length.
+    pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
+        assert_eq!(self.index.len(), out.len());
+        self.check_extent(src.len());
+        if self.size.saturating_mul(self.along).saturating_mul(size_of::<T>()) <= NEAR {
+            return self.gather_near(src, out);
+        }
+        // SAFETY: `out` has a place for each index. The position of the largest index at the largest offset is within `src`.
+        let read = |j: usize, p: usize| unsafe { *out.get_unchecked_mut(j) = *src.get_unchecked(p) };
+        self.for_each(read)
+    }
+
+    /// [`IndexedBlock::gather`] after its checks, several elements at once: this is faster unless each read waits for memory.
+    fn gather_near<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
+        let (size, along, n) = (self.size as u64, self.along, out.len());
+        let (index, last) = self.index.as_chunks::<4>();
+        let (offsets, last_offsets) = self.offsets.list[..n].as_chunks::<4>();
+        let (out, last_out) = out.as_chunks_mut::<4>();
+        for ((i, offset), o) in index.iter().zip(offsets).zip(out) {
+            if i.iter().fold(false, |any, &i| any | (i as u64 >= size)) {
+                return false;
+            }
+            // SAFETY: the position of the largest index at the largest offset is within `src`.
+            let read = |k: usize| unsafe { *src.get_unchecked(i[k] as usize * along + offset[k]) };
+            *o = [read(0), read(1), read(2), read(3)];
+        }
+        for ((&i, &offset), o) in last.iter().zip(last_offsets).zip(last_out) {
+            if i as u64 >= size {
+                return false;
+            }
+            // SAFETY: as above.
+            *o = unsafe { *src.get_unchecked(i as usize * along + offset) };
+        }
+        true
+    }
+
+    /// Combines the elements that belong to the indices with those that the indices refer to, in order. Returns false if an index is
+    /// out of bounds; elements before it are written. Panics if `dst` or the sources are too short.
+    #[inline(always)]
+    pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: Sources<'_, T>, combine: impl Fn(T, T) -> T) -> bool {
+        self.check_extent(dst.len());
+        let n = self.index.len();
+        let mut write = |p: usize, x: T| {
+            // SAFETY: the position of the largest index at the largest offset is within `dst`.
+            let to = unsafe { dst.get_unchecked_mut(p) };
+            *to = combine(*to, x);
+        };
+        match src {
+            Sources::Consecutive(src) => {
+                assert!(n <= src.len());
+                // SAFETY: there is an element for each index.
+                self.for_each(|j, p| write(p, unsafe { *src.get_unchecked(j) }))
+            }
+            Sources::At(src, from) => {
+                assert!(from.end(n) <= src.len());
+                // SAFETY: the positions were checked.
+                self.for_each(|j, p| write(p, unsafe { *src.get_unchecked(*from.list.get_unchecked(j)) }))
+            }
+        }
     }
 }
 
@@ -107,48 +194,76 @@ pub(crate) fn take_elements<T: Copy>(src: &[T], index: &[i64], out: &mut [T]) ->
 mod tests {
     use super::*;
 
-    fn line(index: &[i64], size: usize, along: usize, step: usize) -> IndexedLine<'_> {
-        IndexedLine {
+    /// Offsets of columns at distance `step`.
+    fn columns(n: usize, step: usize) -> Offsets {
+        Offsets::new((0..n).map(|j| j * step).collect())
+    }
+
+    fn block<'a>(index: &'a [i64], size: usize, along: usize, offsets: &'a Offsets) -> IndexedBlock<'a> {
+        IndexedBlock {
             index,
             size,
             along,
-            step,
+            offsets,
         }
     }
 
     #[test]
-    fn lines_are_read_or_refused_as_a_whole() {
+    fn blocks_are_read_if_all_indices_are_within() {
         let src: Vec<i32> = (0..40).collect();
-        let mut out = [0; 17];
+        let (mut out, offsets) = ([0; 17], columns(17, 1));
         let index: Vec<i64> = (0..17).map(|i| i * 3 % 5).collect();
-        assert!(line(&index, 5, 4, 1).gather(&src, &mut out));
+        assert!(block(&index, 5, 4, &offsets).gather(&src, &mut out));
         let want: Vec<i32> = index.iter().zip(0..).map(|(&i, j)| i as i32 * 4 + j).collect();
         assert_eq!(out[..], want);
         for bad in [5, -1, i64::MAX, i64::MIN] {
             let mut index = index.clone();
             index[13] = bad;
-            assert!(!line(&index, 5, 4, 1).gather(&src, &mut out));
-            assert!(!line(&index, 5, 4, 1).scatter(&mut out, &src, 1, |_, b| b));
+            let block = block(&index, 5, 4, &offsets);
+            assert!(!block.gather(&src, &mut out));
+            assert!(!block.scatter(&mut [0; 40], Sources::Consecutive(&src), |_, b| b));
         }
-        assert_eq!(out[..], want);
-        assert!(line(&[], 0, 1, 1).gather(&src[..0], &mut []));
-        assert!(!line(&[0], 0, 1, 1).gather(&src[..0], &mut out[..1]));
+        assert!(block(&[], 0, 1, &offsets).gather(&src[..0], &mut []));
+        assert!(!block(&[0], 0, 1, &offsets).gather(&src[..0], &mut out[..1]));
     }
 
     #[test]
     fn elements_are_combined_in_order() {
         let mut dst = vec![1i64; 6];
-        let index = [2, 0, 2, 1];
-        assert!(line(&index, 3, 2, 0).scatter(&mut dst, &[10, 0, 20, 0, 30, 0, 40], 2, |a, b| 2 * a + b));
+        let (index, offsets) = ([2, 0, 2, 1], columns(4, 0));
+        let block = block(&index, 3, 2, &offsets);
+        let from = columns(4, 2);
+        assert!(
+            block.scatter(&mut dst, Sources::At(&[10, 0, 20, 0, 30, 0, 40], &from), |a, b| 2 * a
+                + b)
+        );
         assert_eq!(dst, [22, 1, 42, 1, 2 * 12 + 30, 1]);
-        assert!(line(&index, 3, 2, 0).scatter(&mut dst, &[7], 0, |_, b| b));
+        assert!(block.scatter(&mut dst, Sources::At(&[7], &offsets), |_, b| b));
         assert_eq!(dst, [7, 1, 7, 1, 7, 1]);
+        Offsets::new(vec![1, 3, 1]).scatter(&mut dst, &[1, 2, 3], |a, b| 2 * a + b);
+        assert_eq!(dst, [7, 9, 7, 4, 7, 1]);
+    }
+
+    #[test]
+    fn the_first_offsets_need_less_than_all() {
+        let offsets = Offsets::new(vec![2, 0, 9]);
+        let mut out = [0; 2];
+        offsets.gather(&[5, 6, 7], &mut out);
+        assert_eq!(out, [7, 5]);
+        assert!(block(&[0, 0], 1, 1, &offsets).gather(&[5, 6, 7], &mut out));
+        assert_eq!(out, [7, 5]);
     }
 
     #[test]
     #[should_panic(expected = "within the tensor")]
-    fn a_line_that_leaves_the_tensor_is_a_mistake_of_the_caller() {
-        line(&[0, 1], 3, 4, 0).gather(&[0u8; 8], &mut [0; 2]);
+    fn a_block_that_leaves_the_tensor_is_a_mistake_of_the_caller() {
+        block(&[0, 1], 3, 4, &columns(2, 0)).gather(&[0u8; 8], &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "src.len()")]
+    fn offsets_are_checked() {
+        Offsets::new(vec![2, 0]).gather(&[5, 6], &mut [0; 2]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Generator {
     }
 
     /// Fills with numbers in [0, 1) of 53 random bits.
-    pub(super) fn fill_unit_f64(&mut self, out: &mut [f64]) {
+    pub(in crate::op) fn fill_unit_f64(&mut self, out: &mut [f64]) {
         self.with_pairs(out, |words, out| with_wide_vectors(|| convert(words, out, unit_f64)));
     }
 
@@ -138,6 +138,47 @@ impl Generator {
         self.with_words(out.as_mut_slice::<i64>(), |words, out| {
             with_wide_vectors(|| convert(words, out, |w| integer_of(*w, low, span as u32, inverse)));
         });
+    }
+
+    /// Fills with values of [`Generator::exponential`].
+    pub fn fill_exponential(&mut self, out: &mut ViewMut<'_>, lambda: f64) {
+        let scale = -1.0 / lambda;
+        let mut units = [0f64; WORDS / 2];
+        macro_rules! fill {
+            ($t:ty) => {
+                for out in out.as_mut_slice::<$t>().chunks_mut(units.len()) {
+                    let units = &mut units[..out.len()];
+                    self.fill_unit_f64(units);
+                    convert(units, out, |u| (scale * (-u).ln_1p()) as $t);
+                }
+            };
+        }
+        match out.dtype() {
+            DType::F32 => fill!(f32),
+            DType::F64 => fill!(f64),
+            _ => self.fill_each(out, |g| Scalar::F64(g.exponential(lambda))),
+        }
+    }
+
+    /// Fills with values of [`Generator::poisson`] for means of the same number and dtype.
+    pub fn fill_poisson(&mut self, out: &mut ViewMut<'_>, means: &Tensor) {
+        macro_rules! fill {
+            ($t:ty) => {{
+                let pairs = out.as_mut_slice::<$t>().iter_mut().zip(means.as_slice::<$t>());
+                pairs.for_each(|(o, &mean)| *o = self.poisson(mean as f64) as f64 as $t);
+            }};
+        }
+        match out.dtype() {
+            DType::F32 => fill!(f32),
+            DType::F64 => fill!(f64),
+            _ => {
+                let mut i = 0;
+                self.fill_each(out, |g| {
+                    i += 1;
+                    Scalar::F64(g.poisson(means.get(i - 1).to_f64()) as f64)
+                });
+            }
+        }
     }
 
     /// Fills with 1 where an event of probability `p` occurs, else 0.
@@ -249,6 +290,27 @@ mod tests {
             let draw = |g: &mut Generator| Scalar::Int(DType::I64, g.integer_in_span(-5, span));
             compare(DType::I64, |g, o| g.fill_integers(o, -5, span), draw);
             compare(DType::F32, |g, o| g.fill_integers(o, -5, span), draw);
+        }
+    }
+
+    #[test]
+    fn exponential_and_poisson_numbers_are_those_of_single_elements() {
+        for d in [DType::F32, DType::F64, DType::BF16] {
+            for lambda in [1.0, 0.3] {
+                compare(
+                    d,
+                    |g, o| g.fill_exponential(o, lambda),
+                    |g| Scalar::F64(g.exponential(lambda)),
+                );
+            }
+            let means = Tensor::from_fn(d, &[2500], |i| Scalar::F64((i % 30) as f64).cast(d));
+            let mut next = 0;
+            let draw = |g: &mut Generator| {
+                next += 1;
+                Scalar::F64(g.poisson(means.get((next - 1) % 2500).to_f64()) as f64)
+            };
+            let draw = std::cell::RefCell::new(draw);
+            compare(d, |g, o| g.fill_poisson(o, &means), |g| (*draw.borrow_mut())(g));
         }
     }
 

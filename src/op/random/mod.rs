@@ -9,6 +9,7 @@
 
 mod blocks;
 mod normal;
+mod permutation;
 mod twister;
 
 use crate::types::DType;
@@ -56,6 +57,7 @@ impl Generator {
     }
 
     /// A number in [0, 1) for computations in `dtype`: 53 random bits for f64, else 24.
+    #[inline]
     pub fn unit_interval(&mut self, dtype: DType) -> f64 {
         let (bits, digits) = match dtype {
             DType::F64 => (self.twister.next_u64(), 53),
@@ -133,22 +135,6 @@ impl Generator {
     /// An exponentially distributed number.
     pub fn exponential(&mut self, lambda: f64) -> f64 {
         -1.0 / lambda * (-self.unit_interval(DType::F64)).ln_1p()
-    }
-
-    /// A random permutation of 0, 1, … n - 1 (Fisher & Yates).
-    pub fn permutation(&mut self, n: usize) -> Vec<i64> {
-        let mut order: Vec<i64> = (0..n as i64).collect();
-        // torch uses 64 bits if 32 bits would be noticeably biased towards small numbers.
-        let wide = n >= u32::MAX as usize / 20;
-        for i in 0..n.saturating_sub(1) {
-            // Division of 32 bits takes half the time.
-            let place = match wide {
-                true => (self.twister.next_u64() % (n - i) as u64) as usize,
-                false => (self.twister.next_u32() % (n - i) as u32) as usize,
-            };
-            order.swap(i, i + place);
-        }
-        order
     }
 
     /// A Poisson-distributed number: by products of uniform numbers for small means, else by transformed rejection
@@ -232,7 +218,9 @@ mod tests {
         assert_eq!(normal(DType::F64, 3).as_slice::<f64>(), NORMAL_F64);
         let g = &mut fresh();
         assert_eq!((0..5).map(|_| g.integer(-3, 10)).collect::<Vec<_>>(), INTEGERS);
-        assert_eq!(fresh().permutation(6), PERMUTATION);
+        let mut order = [0; 6];
+        fresh().fill_permutation(&mut order);
+        assert_eq!(order, PERMUTATION);
         let g = &mut fresh();
         let kept: Vec<bool> = (0..8).map(|_| g.bernoulli(0.5)).collect();
         assert_eq!(kept, KEPT);

@@ -38,6 +38,7 @@ impl Twister {
     }
 
     /// The next 32 bits.
+    #[inline]
     pub(super) fn next_u32(&mut self) -> u32 {
         if self.next == N {
             self.refill();
@@ -47,6 +48,7 @@ impl Twister {
     }
 
     /// The next 64 bits: two draws, the first in the high half.
+    #[inline]
     pub(super) fn next_u64(&mut self) -> u64 {
         let high = self.next_u32() as u64;
         high << 32 | self.next_u32() as u64

@@ -1,6 +1,9 @@
 //! Lines of a tensor in order. Each element becomes an integer that holds its rank above its place, so that unstable sorting and selection
 //! of integers give the stable order, in which NaN is the greatest and both zeros are equal.
 
+mod short;
+
+pub(super) use self::short::ShortOrders;
 use super::dense::native;
 use super::lines::DimLines;
 use crate::parallel::Pool;
@@ -8,19 +11,22 @@ use crate::tensor::{Element, Tensor, widen_f16, with_wide_vectors};
 use crate::types::DType;
 use std::ops::Range;
 
-fn rank_of_f32(x: f32) -> u32 {
+#[inline(always)]
+pub(super) fn rank_of_f32(x: f32) -> u32 {
     // -0.0 + 0.0 is 0.0.
     let bits = (x + 0.0).to_bits();
     let sign = (bits as i32 >> 31) as u32;
     if x.is_nan() { u32::MAX } else { bits ^ (sign | 1 << 31) }
 }
 
+#[inline(always)]
 pub(super) fn rank_of_f64(x: f64) -> u64 {
     let bits = (x + 0.0).to_bits();
     let sign = (bits as i64 >> 63) as u64;
     if x.is_nan() { u64::MAX } else { bits ^ (sign | 1 << 63) }
 }
 
+#[inline(always)]
 fn rank_of_i64(x: i64) -> u64 {
     x as u64 ^ 1 << 63
 }
@@ -38,12 +44,14 @@ trait Placed: Ord + Copy {
 impl Placed for u64 {
     type Rank = u32;
     const NAN: u32 = u32::MAX;
+    #[inline(always)]
     fn new(rank: u32, place: usize) -> u64 {
         (rank as u64) << 32 | place as u64
     }
     fn rank(self) -> u32 {
         (self >> 32) as u32
     }
+    #[inline(always)]
     fn place(self) -> usize {
         self as u32 as usize
     }
@@ -52,16 +60,46 @@ impl Placed for u64 {
 impl Placed for u128 {
     type Rank = u64;
     const NAN: u64 = u64::MAX;
+    #[inline(always)]
     fn new(rank: u64, place: usize) -> u128 {
         (rank as u128) << 64 | place as u128
     }
     fn rank(self) -> u64 {
         (self >> 64) as u64
     }
+    #[inline(always)]
     fn place(self) -> usize {
         self as u64 as usize
     }
 }
+
+/// Runs `$body` with the type `$p` of a rank with a place, the element type `$e` of a dtype and the function `$rank` of such elements, or
+/// `$other` for dtypes that must be converted. `$narrow`: whether places have 32 bits.
+macro_rules! with_ranks {
+    ($dtype:expr, $narrow:expr, |$p:ident, $e:ident, $rank:ident| $body:expr, else $other:expr) => {
+        match $dtype {
+            DType::F32 if $narrow => with_ranks!(@arm $p u64, $e f32, $rank rank_of_f32, $body),
+            DType::F16 if $narrow => {
+                with_ranks!(@arm $p u64, $e half::f16, $rank |x: half::f16| rank_of_f32(widen_f16(x)), $body)
+            }
+            DType::BF16 if $narrow => {
+                with_ranks!(@arm $p u64, $e half::bf16, $rank |x: half::bf16| rank_of_f32(x.to_f32()), $body)
+            }
+            DType::I32 if $narrow => with_ranks!(@arm $p u64, $e i32, $rank |x: i32| x as u32 ^ 1 << 31, $body),
+            DType::U8 if $narrow => with_ranks!(@arm $p u64, $e u8, $rank |x: u8| x as u32, $body),
+            DType::F64 => with_ranks!(@arm $p u128, $e f64, $rank rank_of_f64, $body),
+            DType::I64 => with_ranks!(@arm $p u128, $e i64, $rank rank_of_i64, $body),
+            _ => $other,
+        }
+    };
+    (@arm $p:ident $placed:ty, $e:ident $element:ty, $rank:ident $f:expr, $body:expr) => {{
+        type $p = $placed;
+        type $e = $element;
+        let $rank = $f;
+        $body
+    }};
+}
+use with_ranks;
 
 /// Which places of an ordered line are wanted.
 #[derive(Clone, Debug)]
@@ -84,7 +122,6 @@ pub(super) fn for_each_ordered_line<D: Send>(
     pool: &Pool,
     f: impl Fn(&mut D, usize, usize, &[usize]) + Sync,
 ) {
-    use half::{bf16, f16};
     let o = OrderedLines {
         lines,
         descending,
@@ -93,23 +130,14 @@ pub(super) fn for_each_ordered_line<D: Send>(
     };
     // A place must fit beside a narrow rank.
     let narrow = t.dtype().size() < 8 && lines.len <= u32::MAX as usize;
-    match t.dtype() {
-        DType::F32 if narrow => o.order_all::<u64, f32, D>(t, rank_of_f32, parts, per_part, pool, f),
-        DType::F16 if narrow => o.order_all::<u64, f16, D>(t, |x| rank_of_f32(widen_f16(x)), parts, per_part, pool, f),
-        DType::BF16 if narrow => o.order_all::<u64, bf16, D>(t, |x| rank_of_f32(x.to_f32()), parts, per_part, pool, f),
-        DType::I32 if narrow => o.order_all::<u64, i32, D>(t, |x| x as u32 ^ 1 << 31, parts, per_part, pool, f),
-        DType::U8 if narrow => o.order_all::<u64, u8, D>(t, |x| x as u32, parts, per_part, pool, f),
-        DType::F64 => o.order_all::<u128, f64, D>(t, rank_of_f64, parts, per_part, pool, f),
-        DType::I64 => o.order_all::<u128, i64, D>(t, rank_of_i64, parts, per_part, pool, f),
-        _ => {
-            let as_dtype = match o.is_float {
-                true => DType::F64,
-                false if narrow => DType::I32,
-                false => DType::I64,
-            };
-            for_each_ordered_line(&t.to(as_dtype), lines, (descending, wanted), (parts, per_part), pool, f);
-        }
-    }
+    with_ranks!(t.dtype(), narrow, |P, E, rank| o.order_all::<P, E, D>(t, rank, parts, per_part, pool, f), else {
+        let as_dtype = match o.is_float {
+            true => DType::F64,
+            false if narrow => DType::I32,
+            false => DType::I64,
+        };
+        for_each_ordered_line(&t.to(as_dtype), lines, (descending, wanted), (parts, per_part), pool, f);
+    });
 }
 
 /// How the lines of a tensor are ordered.

@@ -1,8 +1,11 @@
-//! Composites that assemble or rearrange tensors: blocks, shifts, indexed writes, renormalisation.
+//! Ops that assemble or rearrange tensors: blocks, shifts, indexed writes, renormalisation.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
-use crate::types::{DType, Dim, Val};
+use crate::op::rows::fill::units_per_part;
+use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut};
+use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 pub(super) fn rows() -> Vec<Op> {
     [layout_rows(), index_write_rows(), reduction_rows()]
@@ -13,9 +16,13 @@ pub(super) fn rows() -> Vec<Op> {
 
 fn layout_rows() -> Vec<Op> {
     vec![
-        Op::composite("block_diag(Tensor[] tensors) -> Tensor", block_diag)
-            .doc("the block-diagonal matrix of the given matrices")
-            .spelled("aten.@ torch.@ torch.functional.@"),
+        Op::new(
+            "block_diag(Tensor[] tensors) -> Tensor",
+            |c, _| block_diag_type(c),
+            Meaning::Fill(block_diag),
+        )
+        .doc("the block-diagonal matrix of the given matrices")
+        .spelled("aten.@ torch.@ torch.functional.@"),
         Op::composite("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
             fft_shift(b, c, 0)
         })
@@ -84,46 +91,74 @@ fn reduction_rows() -> Vec<Op> {
     ]
 }
 
-/// Places the matrices on the diagonal: each is padded to the total width, and all are stacked. Vectors count as rows,
-/// numbers as 1 × 1.
-fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let mut blocks = vec![];
-    if c.get("tensors").items().is_some_and(<[_]>::is_empty) {
-        return b
-            .full(&[Dim::Const(1), Dim::Const(0)], Val::int(0), DType::F32)
-            .map(Val::Leaf);
+/// The matrix that a block is: vectors count as rows, numbers as 1 x 1.
+fn block_size<T: Clone>(shape: &[T], one: T) -> Option<[T; 2]> {
+    match shape {
+        [] => Some([one.clone(), one]),
+        [n] => Some([one, n.clone()]),
+        [m, n] => Some([m.clone(), n.clone()]),
+        _ => None,
     }
-    for (i, t) in c.leaves("tensors")?.into_iter().enumerate() {
-        let shape = match t.shape()? {
-            [] => vec![Dim::Const(1), Dim::Const(1)],
-            [n] => vec![Dim::Const(1), n.clone()],
-            [m, n] => vec![m.clone(), n.clone()],
-            s => {
-                return Err(OpError::shape(format!(
-                    "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {} dimensions",
-                    s.len()
-                )));
-            }
+}
+
+fn block_diag_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let tensors = c.leaves("tensors")?;
+    let promotions = tensors.iter().map(|t| match t.rank() {
+        Some(0) => Promotion::ZeroDim(t.dtype),
+        _ => Promotion::Dimensioned(t.dtype),
+    });
+    let Some(dtype) = result_type(promotions) else {
+        return match tensors.is_empty() {
+            true => Ok(Val::Leaf(TensorType::new(DType::F32, [Dim::Const(1), Dim::Const(0)]))),
+            false => Err(OpError::dtype("block_diag: these dtypes have no common dtype")),
         };
-        blocks.push(b.reshape(t, &shape)?);
+    };
+    let mut sum = [Dim::Const(0), Dim::Const(0)];
+    for (i, t) in tensors.iter().enumerate() {
+        let Some(shape) = t.shape.as_deref() else {
+            return Ok(Val::Leaf(TensorType { dtype, shape: None }));
+        };
+        let size = block_size(shape, Dim::Const(1)).ok_or_else(|| {
+            OpError::shape(format!(
+                "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {} dimensions",
+                shape.len()
+            ))
+        })?;
+        sum = std::array::from_fn(|d| sum[d].add(&size[d]));
     }
-    let widths: Vec<Dim> = blocks
-        .iter()
-        .map(|t| t.shape().map(|s| s[1].clone()))
-        .collect::<OpResult<_>>()?;
-    let sum = |v: &[Dim]| v.iter().fold(Dim::Const(0), |a, d| a.add(d));
-    let mut rows = vec![];
-    for (i, t) in blocks.iter().enumerate() {
-        let pad = [sum(&widths[..i]), sum(&widths[i + 1..])].map(Val::Int).to_vec();
-        rows.push(b.constant_pad_nd(t, Val::List(pad))?);
+    Ok(Val::Leaf(TensorType::new(dtype, sum)))
+}
+
+/// Copies the rows of the matrices to their places on the diagonal, between zeros.
+fn block_diag(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
+    let (dtype, width) = (outs[0].dtype(), outs[0].shape()[1]);
+    let row = width * dtype.size();
+    if row == 0 || outs[0].shape()[0] == 0 {
+        return Ok(());
     }
-    match rows.is_empty() {
-        true => Err(OpError::arg(
-            "tensors",
-            "torch.block_diag: expected at least one tensor",
-        )),
-        false => b.cat(&rows, 0).map(Val::Leaf),
+    // Each block with the rows and the bytes of a row that come before it.
+    let (mut blocks, mut above, mut left) = (vec![], 0, 0);
+    for t in c.leaves("tensors")? {
+        let [m, n] = block_size(t.shape(), 1).unwrap_or_default();
+        blocks.push((t.to(dtype), above..above + m, left..left + n * dtype.size()));
+        (above, left) = (above + m, left + n * dtype.size());
     }
+    let rows = units_per_part(above, row, pool);
+    pool.run_parts(outs[0].bytes_mut(), rows * row, |i, part| {
+        let first = i * rows;
+        let mut block = blocks.partition_point(|b| b.1.end <= first);
+        for (k, out) in part.chunks_exact_mut(row).enumerate() {
+            while blocks[block].1.end <= first + k {
+                block += 1;
+            }
+            let (t, lines, columns) = &blocks[block];
+            let len = columns.len();
+            out[..columns.start].fill(0);
+            out[columns.clone()].copy_from_slice(&t.bytes()[(first + k - lines.start) * len..][..len]);
+            out[columns.end..].fill(0);
+        }
+    });
+    Ok(())
 }
 
 /// Rolls each dim by half of its size, rounded down, or rounded up if `up` is 1.
@@ -221,4 +256,37 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         sum = b.to_dtype(&sum, x.dtype())?;
     }
     b.add(&sum, Val::Float(constant)).map(Val::Leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::by_name;
+    use crate::tensor::Scalar;
+
+    #[test]
+    fn blocks_are_on_the_diagonal() {
+        let shapes: [&[usize]; 6] = [&[2, 3], &[], &[0, 2], &[4], &[3, 0], &[5, 1]];
+        let blocks = shapes.map(|s| Tensor::from_fn(DType::F32, s, |i| Scalar::F32(i as f32 + 1.0)));
+        let (m, n) = (12, 11);
+        let mut want = vec![0f32; m * n];
+        let (mut above, mut left) = (0, 0);
+        for t in &blocks {
+            let [rows, columns] = block_size(t.shape(), 1).expect("a matrix");
+            for (i, &v) in t.as_slice::<f32>().iter().enumerate() {
+                want[(above + i / columns) * n + left + i % columns] = v;
+            }
+            (above, left) = (above + rows, left + columns);
+        }
+        let call = Call {
+            op: by_name("block_diag").expect("a row"),
+            args: vec![Val::List(blocks.map(Val::Leaf).to_vec())],
+        };
+        for threads in [1, 3] {
+            let mut out = vec![7f32; m * n];
+            let view = ViewMut::from_slice(&[m, n], &mut out).expect("a view");
+            block_diag(&call, &mut [view], &Pool::new(threads)).expect("a matrix");
+            assert_eq!(out, want);
+        }
+    }
 }

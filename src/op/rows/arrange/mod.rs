@@ -1,6 +1,7 @@
 //! Joining, repeating, padding and splitting tensors.
 
 mod assembly;
+mod indexed_lines;
 pub(super) mod joining;
 mod padding;
 mod parts;

@@ -1,7 +1,7 @@
 //! Padding.
 
+use super::indexed_lines::{DimIndices, copy_indices};
 use crate::op::rows::dense::zeros;
-use crate::op::rows::fill::{units_per_part, with_size};
 use crate::op::rows::index::gather::copy_element;
 use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
@@ -303,64 +303,26 @@ fn edge_pad(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, edge: Edge) ->
     let x = c.leaf("self")?;
     let pad = c.ints("padding")?;
     let shape = out.shape().to_vec();
-    let strides = contiguous_strides(x.shape());
-    // For each dim, the operand's offset for each index of the result.
-    let mut offsets: Vec<Vec<usize>> = (0..x.rank())
-        .map(|d| {
-            let first = 2 * (x.rank() - 1 - d);
-            let sides = [0, 1].map(|k| pad.get(first + k).copied().unwrap_or(0));
-            let n = x.shape()[d] as i64;
-            (0..shape[d] as i64)
-                .map(|i| edge_index(i, sides, n, edge).max(0) as usize * strides[d])
-                .collect()
-        })
-        .collect();
-    let line = offsets.pop().unwrap_or_else(|| vec![0]);
-    let (src, dst) = (x.bytes(), out.bytes_mut());
-    with_size!(x.dtype().size(), N => pad_lines(src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0, &offsets, &line, pool));
+    let along = |d: usize| {
+        let first = 2 * (x.rank() - 1 - d);
+        let sides = [0, 1].map(|k| pad.get(first + k).copied().unwrap_or(0));
+        edge_indices(sides, x.shape()[d], shape[d], edge)
+    };
+    let indices: Vec<DimIndices> = (0..x.rank()).map(along).collect();
+    copy_indices(x, &indices, out, pool);
     Ok(())
 }
 
-/// Writes lines of a result whose elements are at `line` in the operand, from the sum of the other dims' `offsets` on.
-fn pad_lines<const N: usize>(
-    src: &[[u8; N]],
-    dst: &mut [[u8; N]],
-    offsets: &[Vec<usize>],
-    line: &[usize],
-    pool: &Pool,
-) {
-    if dst.is_empty() {
-        return;
+/// The operand's indices along a dim that has `n` elements, and `size` in the result.
+fn edge_indices(pad: [i64; 2], n: usize, size: usize, edge: Edge) -> DimIndices {
+    let count = |p: i64| usize::try_from(p).unwrap_or(0);
+    let start = count(pad[0].saturating_neg()).min(n);
+    let end = n.saturating_sub(count(pad[1].saturating_neg())).max(start);
+    let before = count(pad[0]).min(size);
+    let index = |i: usize| edge_index(i as i64, pad, n as i64, edge).max(0) as usize;
+    DimIndices {
+        before: (0..before).map(index).collect(),
+        inside: start..end,
+        after: (before + (end - start)..size).map(index).collect(),
     }
-    let (before, inside) = longest_run(line);
-    let lines = units_per_part(dst.len() / line.len(), line.len() * N, pool);
-    pool.run_parts(dst, lines * line.len(), |part, dst| {
-        for (k, to) in dst.chunks_exact_mut(line.len()).enumerate() {
-            let mut row = part * lines + k;
-            let mut base = 0;
-            for o in offsets.iter().rev() {
-                base += o[row % o.len()];
-                row /= o.len();
-            }
-            let from = &src[base..];
-            to[before..before + inside].copy_from_slice(&from[line[before]..][..inside]);
-            for j in (0..before).chain(before + inside..line.len()) {
-                to[j] = from[line[j]];
-            }
-        }
-    });
-}
-
-/// The first index and the length of the longest run of offsets that count up one by one.
-fn longest_run(line: &[usize]) -> (usize, usize) {
-    let (mut best, mut first) = ((0, 0), 0);
-    for i in 0..line.len() {
-        if i > 0 && line[i] != line[i - 1] + 1 {
-            first = i;
-        }
-        if i + 1 - first > best.1 {
-            best = (first, i + 1 - first);
-        }
-    }
-    best
 }

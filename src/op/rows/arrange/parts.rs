@@ -1,5 +1,6 @@
 //! Splitting numbers and tensors, joining blocks, comparing whole tensors, and masked reads.
 
+mod frexp;
 mod spaced;
 
 use self::spaced::by_tensors;
@@ -90,58 +91,6 @@ fn are_equal<T: Cell>(x: &[T], y: &[T]) -> bool {
     x.chunks(PART).zip(y.chunks(PART)).all(|(x, y)| same(x, y))
 }
 
-fn frexp_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    let x = c.leaf("self")?;
-    if !x.dtype.is_float() {
-        return Err(OpError::dtype("torch.frexp() only supports floating-point dtypes"));
-    }
-    let with_dtype = |dtype| {
-        Val::Leaf(TensorType {
-            dtype,
-            shape: x.shape.clone(),
-        })
-    };
-    Ok(Val::Tuple(vec![with_dtype(x.dtype), with_dtype(DType::I32)]))
-}
-
-fn frexp(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let (wide, mut parts) = (x.to(DType::F64), Tensor::zeros(DType::F64, x.shape()));
-    let mut exponents = Tensor::zeros(DType::I32, x.shape());
-    let (from, to, powers) = (
-        wide.as_slice::<f64>(),
-        parts.as_mut_slice::<f64>(),
-        exponents.as_mut_slice::<i32>(),
-    );
-    with_wide_vectors(|| {
-        for ((&x, y), e) in from.iter().zip(&mut *to).zip(&mut *powers) {
-            (*y, *e) = mantissa_and_exponent(x);
-        }
-    });
-    // Every number of the other dtypes is normal in f64.
-    if x.dtype() == DType::F64 {
-        let small = |x: &f64| x.is_subnormal();
-        for (i, &x) in from.iter().enumerate().filter(|(_, x)| small(x)) {
-            (to[i], powers[i]) = libm::frexp(x);
-        }
-    }
-    Ok(Val::Tuple(vec![Val::Leaf(parts.to(x.dtype())), Val::Leaf(exponents)]))
-}
-
-/// C's `frexp` of numbers that are not subnormal.
-#[inline(always)]
-fn mantissa_and_exponent(x: f64) -> (f64, i32) {
-    const EXPONENT: u64 = 0x7ff;
-    // The exponent of one half.
-    const HALF: u64 = 1022;
-    let (bits, power) = (x.to_bits(), x.to_bits() >> 52 & EXPONENT);
-    let mantissa = f64::from_bits(bits & !(EXPONENT << 52) | HALF << 52);
-    match power == 0 || power == EXPONENT {
-        true => (x, 0),
-        false => (mantissa, power as i32 - HALF as i32),
-    }
-}
-
 fn combinations_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
     let [n] = x else {
@@ -166,13 +115,7 @@ fn combinations_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn taken_apart() -> Vec<Op> {
     vec![
-        Op::new(
-            "frexp(Tensor self) -> (Tensor, Tensor)",
-            frexp_type,
-            Meaning::Routine(frexp),
-        )
-        .doc("a mantissa in [0.5, 1) and an exponent of two")
-        .spelled("aten.@.Tensor torch.@ Tensor.@"),
+        frexp::row(),
         Op::new(
             "combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor",
             combinations_type,

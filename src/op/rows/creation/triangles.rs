@@ -1,10 +1,13 @@
 //! Identity matrices, triangles of matrices and their indices.
 
 use crate::op::pointwise::{creation_row, not_implemented, pointwise_by};
+use crate::op::rows::dense::zeros;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, DtypeRule as D, Meaning, MemoryOrder, Op, OpError, OpId, OpResult};
-use crate::tensor::Tensor;
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::ops::Range;
 
 pub(super) fn triangle_rows() -> Vec<Op> {
     let triangle = |name, schema, text: fn(&Call<TensorType>) -> OpResult<&'static str>| {
@@ -44,14 +47,14 @@ pub(super) fn triangle_index_rows() -> Vec<Op> {
         Op::new(
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(triangle_indices),
+            Meaning::Fill(triangle_indices),
         )
         .doc("row and column indices of the elements on and below a diagonal")
         .spelled("aten.@ torch.@"),
         Op::new(
             "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(triangle_indices),
+            Meaning::Fill(triangle_indices),
         )
         .doc("row and column indices of the elements on and above a diagonal")
         .spelled("aten.@ torch.@"),
@@ -123,14 +126,104 @@ fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(dtype, [Dim::Const(2), Dim::Const(n)])))
 }
 
-fn triangle_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let ty = indices_type(&c.map(Tensor::ty))?;
+fn triangle_indices(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let (rows, col, offset) = triangle_args(c)?;
-    let lines = || (0..rows).map(|r| (r, triangle_columns(c, r, col, offset)));
-    let count: i64 = lines().map(|(_, k)| k.end - k.start).sum();
-    let mut all = Vec::with_capacity(2 * count as usize);
-    lines().for_each(|(r, k)| all.resize(all.len() + (k.end - k.start) as usize, r));
-    lines().for_each(|(_, k)| all.extend(k));
-    let t = Tensor::from_slice(&[2, all.len() / 2], &all);
-    Ok(Val::Leaf(t.to(ty.as_leaf().map_or(DType::I64, |t| t.dtype))))
+    let lines = Triangle {
+        rows,
+        columns: |r| triangle_columns(c, r, col, offset),
+    };
+    match outs[0].dtype() {
+        DType::I64 => run_wide(lines.into_indices(outs[0].as_mut_slice::<i64>(), |i| i)),
+        DType::I32 => run_wide(lines.into_indices(outs[0].as_mut_slice::<i32>(), |i| i as i32)),
+        _ => {
+            let mut wide = zeros(DType::I64, outs[0].shape())?;
+            run_wide(lines.into_indices(wide.as_mut_slice::<i64>(), |i| i));
+            outs[0].fill_from(&wide.to(outs[0].dtype()));
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a triangle, and the columns of each.
+struct Triangle<F> {
+    rows: i64,
+    columns: F,
+}
+
+impl<F: Fn(i64) -> Range<i64>> Triangle<F> {
+    /// The loop that writes the indices of all elements: their rows, then their columns.
+    fn into_indices<T, G: Fn(i64) -> T>(self, out: &mut [T], of: G) -> TriangleIndices<'_, T, F, G> {
+        TriangleIndices {
+            triangle: self,
+            out,
+            of,
+        }
+    }
+}
+
+struct TriangleIndices<'a, T, F, G> {
+    triangle: Triangle<F>,
+    out: &'a mut [T],
+    of: G,
+}
+
+impl<T: Copy, F: Fn(i64) -> Range<i64>, G: Fn(i64) -> T> WideLoop for TriangleIndices<'_, T, F, G> {
+    #[inline(always)]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "loops over indices become vector code more often"
+    )]
+    fn run(self) {
+        let (mut rows, mut columns) = self.out.split_at_mut(self.out.len() / 2);
+        for r in 0..self.triangle.rows {
+            let range = (self.triangle.columns)(r);
+            let n = (range.end - range.start) as usize;
+            let (row, column);
+            (row, rows) = rows.split_at_mut(n);
+            (column, columns) = columns.split_at_mut(n);
+            row.fill((self.of)(r));
+            for k in 0..n {
+                column[k] = (self.of)(range.start + k as i64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::by_name;
+
+    #[test]
+    fn indices_are_those_of_a_walk_through_the_rows() {
+        for (rows, col, offset) in [
+            (3, 5, 0),
+            (5, 3, 1),
+            (4, 40, -2),
+            (40, 4, 30),
+            (2, 2, -5),
+            (0, 3, 0),
+            (3, 0, 0),
+        ] {
+            for (name, lower) in [("tril_indices", true), ("triu_indices", false)] {
+                for dtype in [DType::I64, DType::I32, DType::I16] {
+                    let inside = |r: i64, k: i64| if lower { k - r <= offset } else { k - r >= offset };
+                    let all = (0..rows).flat_map(|r| (0..col).map(move |k| (r, k)));
+                    let places: Vec<(i64, i64)> = all.filter(|&(r, k)| inside(r, k)).collect();
+                    let want: Vec<i64> = places.iter().map(|p| p.0).chain(places.iter().map(|p| p.1)).collect();
+                    let call = Call {
+                        op: by_name(name).expect("a row"),
+                        args: vec![Val::int(rows), Val::int(col), Val::int(offset), Val::DType(dtype)],
+                    };
+                    let mut out = Tensor::zeros(dtype, &[2, places.len()]);
+                    triangle_indices(&call, &mut [ViewMut::from(&mut out)], &Pool::new(1)).expect("indices");
+                    assert_eq!(
+                        out.to(DType::I64).as_slice::<i64>(),
+                        want,
+                        "{name} {rows} {col} {offset}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -3,44 +3,75 @@
 use crate::op::rows::dense::Number;
 use crate::op::rows::fill::units_per_part;
 use crate::parallel::Pool;
-use crate::tensor::{Element, Tensor, ViewMut, WideLoop, run_wide};
+use crate::tensor::{
+    Element, Tensor, ViewMut, WideLoop, round_to_bf16, round_to_f16, round_to_f16s, run_wide, widen_bf16, widen_f16,
+    widen_f16s,
+};
+use half::{bf16, f16};
 
 /// The columns whose sums stay in registers while rows are added to them.
 const COLUMNS: usize = 64;
 
 /// The sum of some rows of a table, times weights if there are any, divided by a number if there is one.
-struct SumRows<'a, T, A, R, W> {
+pub(super) struct SumRows<'a, T, A> {
     table: &'a [T],
     rows: &'a [usize],
     /// One for each row.
     weights: Option<&'a [A]>,
     divisor: Option<A>,
     out: &'a mut [T],
-    read: R,
-    write: W,
 }
 
-impl<T: Copy, A: Number, R: Fn(T) -> A, W: Fn(A) -> T> SumRows<'_, T, A, R, W> {
+/// An element of a table, and the number with which its sums are computed.
+pub(super) trait TableElement: Element {
+    type Sum: Number;
+    fn widen(self) -> Self::Sum;
+    fn narrow(x: Self::Sum) -> Self;
+    /// Sums rows.
+    fn sum(rows: SumRows<'_, Self, Self::Sum>) {
+        run_wide(rows);
+    }
+}
+
+macro_rules! table_elements {
+    ($($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $sum_rows:expr)?;)*) => { $(impl TableElement for $t {
+        type Sum = $sum;
+        #[inline(always)]
+        fn widen(self) -> $sum { $widen(self) }
+        #[inline(always)]
+        fn narrow(x: $sum) -> $t { $narrow(x) }
+        $(fn sum(rows: SumRows<'_, $t, $sum>) { $sum_rows(rows) })?
+    })* };
+}
+table_elements! {
+    f32, f32, |x| x, |x| x;
+    f64, f64, |x| x, |x| x;
+    i64, i64, |x| x, |x| x;
+    bf16, f32, widen_bf16, round_to_bf16;
+    f16, f32, widen_f16, round_to_f16, sum_f16_rows;
+}
+
+impl<T: TableElement> SumRows<'_, T, T::Sum> {
     /// Sums `N` columns from `at` on.
     #[inline(always)]
     fn sum_columns<const N: usize>(&mut self, at: usize) {
-        let (dim, mut sums) = (self.out.len(), [A::default(); N]);
+        let (dim, mut sums) = (self.out.len(), [T::Sum::default(); N]);
         for (k, &row) in self.rows.iter().enumerate() {
             let row = &self.table[row * dim + at..][..N];
             match self.weights {
-                Some(w) => (0..N).for_each(|j| sums[j] = sums[j].add((self.read)(row[j]).mul(w[k]))),
-                None => (0..N).for_each(|j| sums[j] = sums[j].add((self.read)(row[j]))),
+                Some(w) => (0..N).for_each(|j| sums[j] = sums[j].add(row[j].widen().mul(w[k]))),
+                None => (0..N).for_each(|j| sums[j] = sums[j].add(row[j].widen())),
             }
         }
         if let Some(n) = self.divisor {
             sums.iter_mut().for_each(|v| *v = v.div(n));
         }
         let out = &mut self.out[at..at + N];
-        (0..N).for_each(|j| out[j] = (self.write)(sums[j]));
+        (0..N).for_each(|j| out[j] = T::narrow(sums[j]));
     }
 }
 
-impl<T: Copy, A: Number, R: Fn(T) -> A, W: Fn(A) -> T> WideLoop for SumRows<'_, T, A, R, W> {
+impl<T: TableElement> WideLoop for SumRows<'_, T, T::Sum> {
     #[inline(always)]
     fn run(mut self) {
         let (mut at, dim) = (0, self.out.len());
@@ -53,6 +84,43 @@ impl<T: Copy, A: Number, R: Fn(T) -> A, W: Fn(A) -> T> WideLoop for SumRows<'_, 
             at += COLUMNS / 8;
         }
         (at..dim).for_each(|j| self.sum_columns::<1>(j));
+    }
+}
+
+/// Adds `x`, times a weight if there is one, to `sums`.
+struct AddRow<'a> {
+    x: &'a [f32],
+    weight: Option<f32>,
+    sums: &'a mut [f32],
+}
+
+impl WideLoop for AddRow<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let (x, sums) = (&self.x[..self.sums.len()], self.sums);
+        match self.weight {
+            Some(w) => (0..sums.len()).for_each(|j| sums[j] += x[j] * w),
+            None => (0..sums.len()).for_each(|j| sums[j] += x[j]),
+        }
+    }
+}
+
+/// Sums rows of f16 in blocks that are converted by instructions, which loops over single elements do not use.
+fn sum_f16_rows(r: SumRows<'_, f16, f32>) {
+    const BLOCK: usize = 8 * COLUMNS;
+    let (dim, mut wide, mut sums) = (r.out.len(), [0.0; BLOCK], [0.0; BLOCK]);
+    for (at, out) in (0..dim).step_by(BLOCK).zip(r.out.chunks_mut(BLOCK)) {
+        let (wide, sums) = (&mut wide[..out.len()], &mut sums[..out.len()]);
+        sums.fill(0.0);
+        for (k, &row) in r.rows.iter().enumerate() {
+            widen_f16s(&r.table[row * dim + at..][..out.len()], wide);
+            let weight = r.weights.map(|w| w[k]);
+            run_wide(AddRow { x: wide, weight, sums });
+        }
+        if let Some(n) = r.divisor {
+            sums.iter_mut().for_each(|v| *v /= n);
+        }
+        round_to_f16s(sums, out);
     }
 }
 
@@ -101,18 +169,16 @@ impl Bags<'_> {
         }
     }
 
-    /// Computes all bags of a table with elements `T` in the arithmetic of `A`. `max` gets the rows of maxima.
-    pub(super) fn run<T: Element, A: Number>(
+    /// Computes all bags of a table. `max` gets the rows of maxima.
+    pub(super) fn run<T: TableElement>(
         &self,
         table: &Tensor,
         weights: Option<&Tensor>,
-        read: impl Fn(T) -> A + Copy + Sync,
-        write: impl Fn(A) -> T + Copy + Sync,
         out: &mut ViewMut<'_>,
         max: &mut [i64],
         pool: &Pool,
     ) {
-        let (table, weights) = (table.as_slice::<T>(), weights.map(|w| w.as_slice::<A>()));
+        let (table, weights) = (table.as_slice::<T>(), weights.map(|w| w.as_slice::<T::Sum>()));
         let (dim, out) = (self.dim, out.as_mut_slice::<T>());
         if out.is_empty() {
             return max.fill(0);
@@ -121,20 +187,13 @@ impl Bags<'_> {
             let bags = out.chunks_exact_mut(dim).zip(max.chunks_exact_mut(dim));
             return bags
                 .enumerate()
-                .for_each(|(k, (out, places))| self.largest(k, table, read, write(A::default()), out, places));
+                .for_each(|(k, (out, places))| self.largest(k, table, out, places));
         }
-        self.run_sums((table, weights), read, write, out, pool);
+        self.run_sums(table, weights, out, pool);
     }
 
     /// The sums or means of all bags.
-    fn run_sums<T: Element, A: Number>(
-        &self,
-        (table, weights): (&[T], Option<&[A]>),
-        read: impl Fn(T) -> A + Copy + Sync,
-        write: impl Fn(A) -> T + Copy + Sync,
-        out: &mut [T],
-        pool: &Pool,
-    ) {
+    fn run_sums<T: TableElement>(&self, table: &[T], weights: Option<&[T::Sum]>, out: &mut [T], pool: &Pool) {
         let dim = self.dim;
         // A bag reads several rows.
         let bags = units_per_part(self.bounds.len(), 8 * dim * size_of::<T>(), pool);
@@ -147,41 +206,31 @@ impl Bags<'_> {
                     rows.push(row);
                     factors.extend(weights.map(|w| w[p]));
                 }
-                run_wide(SumRows {
+                T::sum(SumRows {
                     table,
                     rows: &rows,
                     weights: weights.map(|_| &*factors),
-                    divisor: (self.mode == MEAN && rows.len() > 1).then(|| A::from_f64(rows.len() as f64)),
+                    divisor: (self.mode == MEAN && rows.len() > 1).then(|| T::Sum::from_f64(rows.len() as f64)),
                     out,
-                    read,
-                    write,
                 });
             }
         });
     }
 
     /// The maximum of a bag, and the rows that have it.
-    fn largest<T: Element, A: Number>(
-        &self,
-        bag: usize,
-        table: &[T],
-        read: impl Fn(T) -> A + Copy,
-        zero: T,
-        out: &mut [T],
-        places: &mut [i64],
-    ) {
+    fn largest<T: TableElement>(&self, bag: usize, table: &[T], out: &mut [T], places: &mut [i64]) {
         places.fill(0);
         let mut none = true;
         for (_, row) in self.taken(bag) {
             for (d, &v) in table[row * self.dim..][..self.dim].iter().enumerate() {
-                if none || read(v) > read(out[d]) {
+                if none || v.widen() > out[d].widen() {
                     (out[d], places[d]) = (v, row as i64);
                 }
             }
             none = false;
         }
         if none {
-            out.fill(zero);
+            out.fill(T::narrow(T::Sum::default()));
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Ops whose result depends on values: nonzero, masked_select, one_hot, counting.
 
 mod counting;
+mod nonzero;
+mod unique;
 
 use self::counting::{bincount_rows, by_max, histogram_rows};
-use super::places::for_each_true;
+use self::nonzero::nonzero;
+use self::unique::unique;
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::fill::{expanded, units_per_part, with_size};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, contiguous_strides, with_wide_vectors};
+use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -176,30 +179,6 @@ fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
     })
 }
 
-fn nonzero(x: &Tensor) -> OpResult<Tensor> {
-    let mask = x.to(DType::B8);
-    let (mask, rank) = (mask.bytes(), x.rank());
-    let count = mask.iter().filter(|m| **m != 0).count();
-    let mut out = zeros(DType::I64, &[count, rank])?;
-    let dst = out.as_mut_slice::<i64>();
-    let Some((&width, outer)) = x.shape().split_last() else {
-        return Ok(out);
-    };
-    let strides = contiguous_strides(outer);
-    let (mut row, mut rows) = (vec![0; rank], dst.chunks_exact_mut(rank));
-    for_each_true(mask, width, |line, from, places| {
-        for d in 0..rank - 1 {
-            row[d] = (line / strides[d] % outer[d]) as i64;
-        }
-        for (&k, out) in places.iter().zip(&mut rows) {
-            // A row is too short for a call that copies it.
-            row[rank - 1] = (from + k) as i64;
-            out.iter_mut().zip(&row).for_each(|(o, x)| *o = *x);
-        }
-    });
-    Ok(out)
-}
-
 fn nonzero_static(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let all = nonzero(c.leaf("self")?)?;
     let size = usize::try_from(c.int("size")?)
@@ -248,72 +227,6 @@ fn masked_scatter(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
         });
     });
     Ok(())
-}
-
-fn find_uniques(x: &Tensor) -> Uniques {
-    let n = x.numel();
-    // Both zeros are equal, and NaN, the greatest, is unequal to itself.
-    if x.dtype().is_float() {
-        let wide = x.to(DType::F64);
-        let v = wide.as_slice::<f64>();
-        return Uniques::of(n, |i| crate::op::rows::order::rank_of_f64(v[i]), |i| v[i].is_nan());
-    }
-    let wide = x.to(DType::I64);
-    let v = wide.as_slice::<i64>();
-    // Flipping the sign bit orders signed numbers as unsigned ones.
-    let flipped = if x.dtype() == DType::U64 { 0 } else { 1 << 63 };
-    Uniques::of(n, |i| v[i] as u64 ^ flipped, |_| false)
-}
-
-fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let found = find_uniques(x);
-    let mut values = zeros(x.dtype(), &[found.first.len()])?;
-    with_size!(x.dtype().size(), N => {
-        let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
-        dst.iter_mut().zip(&found.first).for_each(|(d, &i)| *d = src[i]);
-    });
-    let empty = Tensor::zeros(DType::I64, &[0]);
-    let with_counts = c.bool("return_counts")?;
-    let with_inverse = c.bool("return_inverse")? || with_counts;
-    Ok(Val::Tuple(vec![
-        Val::Leaf(values),
-        Val::Leaf(match with_inverse {
-            true => Tensor::from_slice(x.shape(), &found.inverse),
-            false => empty.clone(),
-        }),
-        Val::Leaf(match with_counts {
-            true => Tensor::from_slice(&[found.counts.len()], &found.counts),
-            false => empty,
-        }),
-    ]))
-}
-
-/// The first place of each unique element in ascending order, the unique element of each place, and their counts.
-struct Uniques {
-    first: Vec<usize>,
-    inverse: Vec<i64>,
-    counts: Vec<i64>,
-}
-
-impl Uniques {
-    fn of(n: usize, rank: impl Fn(usize) -> u64, is_nan: impl Fn(usize) -> bool) -> Uniques {
-        let mut order: Vec<(u64, usize)> = (0..n).map(|i| (rank(i), i)).collect();
-        order.sort_unstable();
-        let (mut first, mut inverse, mut counts) = (vec![], vec![0; n], vec![]);
-        let mut last = None;
-        for &(rank, i) in &order {
-            if last != Some(rank) || is_nan(i) {
-                first.push(i);
-                counts.push(0);
-            }
-            last = Some(rank);
-            let newest = first.len() - 1;
-            inverse[i] = newest as i64;
-            counts[newest] += 1;
-        }
-        Uniques { first, inverse, counts }
-    }
 }
 
 fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

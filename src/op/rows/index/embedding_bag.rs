@@ -5,9 +5,9 @@ use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_range, native, to_i64_indices, with_number};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, round_to_bf16, round_to_f16, widen_f16};
+use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
-use half::bf16;
+use half::{bf16, f16};
 
 pub(super) fn rows() -> Vec<Op> {
     [bag_rows(), bag_form_rows()].into_iter().flatten().collect()
@@ -296,14 +296,14 @@ fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
     }
     let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
     match w.dtype() {
-        DType::F32 => bags.run(w, weights.as_ref(), |x: f32| x, |x| x, out, max, pool),
-        DType::F64 => bags.run(w, weights.as_ref(), |x: f64| x, |x| x, out, max, pool),
-        DType::F16 => bags.run(w, weights.as_ref(), widen_f16, round_to_f16, out, max, pool),
-        DType::BF16 => bags.run(w, weights.as_ref(), bf16::to_f32, round_to_bf16, out, max, pool),
+        DType::F32 => bags.run::<f32>(w, weights.as_ref(), out, max, pool),
+        DType::F64 => bags.run::<f64>(w, weights.as_ref(), out, max, pool),
+        DType::F16 => bags.run::<f16>(w, weights.as_ref(), out, max, pool),
+        DType::BF16 => bags.run::<bf16>(w, weights.as_ref(), out, max, pool),
         d => {
             let wide = w.to(native(d));
             let mut y = Tensor::zeros(wide.dtype(), out.shape());
-            with_number!(d, T => bags.run(&wide, weights.as_ref(), |x: T| x, |x| x, &mut (&mut y).into(), max, pool));
+            with_number!(d, T => bags.run::<T>(&wide, weights.as_ref(), &mut (&mut y).into(), max, pool));
             out.fill_from(&y.to(d));
         }
     }

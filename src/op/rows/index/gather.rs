@@ -1,13 +1,13 @@
 //! Reading elements at computed positions: gather, index_select, take, embedding.
 
 use super::indexed::IndexedRows;
-use crate::op::IndexLimit;
-use crate::op::rows::dense::{in_bounds, in_range, sizes_around, to_i64_indices};
+use super::named::{SHORT_UNIT, unit_offsets};
+use crate::op::rows::dense::{in_bounds, sizes_around, to_i64_indices};
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, IndexLimit, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{IndexedLine, Tensor, ViewMut, take_elements};
+use crate::tensor::{IndexedBlock, Offsets, Tensor, ViewMut, indices_within, take_elements};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,9 +53,7 @@ fn embedding_row() -> Op {
         Meaning::Fill(|c, outs, pool| {
             let (w, i) = (c.leaf("weight")?, c.leaf("indices")?);
             let flat = to_i64_indices(i, "embedding requires i64 or i32 indices")?;
-            select_rows(w, 0, flat.as_slice::<i64>(), &mut outs[0], pool, |i, n| {
-                in_range(i, n, 0).map_err(|_| OpError::value("index out of range in self"))
-            })
+            select_rows(w, 0, flat.as_slice::<i64>(), &mut outs[0], pool)
         }),
     )
     .doc("the rows of weight selected by indices")
@@ -210,63 +208,113 @@ fn index_select_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// Writes the slices of `x` along `dim` at `index`.
-pub(in crate::op::rows) fn select_rows(
-    x: &Tensor,
-    dim: usize,
-    index: &[i64],
-    out: &mut ViewMut<'_>,
-    pool: &Pool,
-    check: impl Fn(i64, usize) -> OpResult<usize>,
-) -> OpResult<()> {
-    let (_, n, inner) = sizes_around(x.shape(), dim);
-    let places: Vec<usize> = index.iter().map(|&i| check(i, n)).collect::<OpResult<_>>()?;
-    let (size, count) = (x.dtype().size(), places.len());
+/// Writes the slices of `x` along `dim` at `index`; torch's error of `embedding` and `index_select` if an index is out of bounds.
+fn select_rows(x: &Tensor, dim: usize, index: &[i64], out: &mut ViewMut<'_>, pool: &Pool) -> OpResult<()> {
+    let (outer, n, inner) = sizes_around(x.shape(), dim);
+    let (size, count) = (x.dtype().size(), index.len());
     let (src, dst) = (x.bytes(), out.bytes_mut());
+    let unit = count * inner;
+    // A long list of elements is checked while it is read.
+    if inner == 1 && !dst.is_empty() && unit > SHORT_UNIT {
+        return with_word!(size, src, dst, |src, dst| select_elements(src, dst, n, index, pool));
+    }
+    if !indices_within(index, n) {
+        return Err(index_out_of_range());
+    }
     if dst.is_empty() {
         return Ok(());
     }
-    if inner == 1 {
-        with_word!(size, src, dst, |src, dst| select_elements(src, dst, n, &places, pool));
+    if outer > 1 && unit <= SHORT_UNIT {
+        let offsets = unit_offsets(index, n, inner, outer);
+        with_word!(size, src, dst, |src, dst| select_units(
+            (src, n * inner),
+            (dst, unit),
+            &offsets,
+            pool
+        ));
         return Ok(());
     }
     let row = inner * size;
     let rows = units_per_part(dst.len() / row, row, pool);
     pool.run_parts(dst, rows * row, |part, dst| {
-        for (k, to) in dst.chunks_exact_mut(row).enumerate() {
-            let r = part * rows + k;
-            let from = (r / count * n + places[r % count]) * row;
+        let (mut o, mut k) = (part * rows / count, part * rows % count);
+        for to in dst.chunks_exact_mut(row) {
+            let from = (o * n + index[k] as usize) * row;
             to.copy_from_slice(&src[from..from + row]);
+            k += 1;
+            if k == count {
+                (o, k) = (o + 1, 0);
+            }
         }
     });
     Ok(())
 }
 
-/// [`select_rows`] along the last dim, of `n` elements.
-fn select_elements<T: Copy + Send + Sync>(src: &[T], dst: &mut [T], n: usize, places: &[usize], pool: &Pool) {
-    let lines = units_per_part(dst.len() / places.len(), places.len() * size_of::<T>(), pool);
-    let index: Vec<i64> = places.iter().map(|&p| p as i64).collect();
-    pool.run_parts(dst, lines * places.len(), |part, dst| {
-        for (k, to) in dst.chunks_exact_mut(places.len()).enumerate() {
-            let line = IndexedLine {
-                index: &index,
-                size: n,
-                along: 1,
-                step: 0,
-            };
-            // The places were checked.
-            line.gather(&src[(part * lines + k) * n..][..n], to);
+fn index_out_of_range() -> OpError {
+    OpError::value("index out of range in self")
+}
+
+/// [`select_rows`] of units of `from` elements that become units of `to` elements, at these offsets.
+fn select_units<T: Copy + Send + Sync>(
+    (src, from): (&[T], usize),
+    (dst, to): (&mut [T], usize),
+    offsets: &Offsets,
+    pool: &Pool,
+) {
+    let units = units_per_part(dst.len() / to, to * size_of::<T>(), pool);
+    let together = offsets.list().len() / to;
+    pool.run_parts(dst, units * to, |part, dst| {
+        for (k, out) in dst.chunks_mut(together * to).enumerate() {
+            offsets.gather(&src[(part * units + k * together) * from..], out);
         }
     });
+}
+
+/// The elements of a long list that are read between two checks of indices.
+const LIST_PART: usize = 1024;
+
+/// [`select_rows`] along the last dim, of `n` elements.
+fn select_elements<T: Copy + Send + Sync>(
+    src: &[T],
+    dst: &mut [T],
+    n: usize,
+    index: &[i64],
+    pool: &Pool,
+) -> OpResult<()> {
+    let offsets = Offsets::new(vec![0; LIST_PART]);
+    let block = |index| IndexedBlock {
+        index,
+        size: n,
+        along: 1,
+        offsets: &offsets,
+    };
+    let failed = AtomicBool::new(false);
+    let part = units_per_part(dst.len(), size_of::<T>(), pool);
+    pool.run_parts(dst, part, |i, mut dst| {
+        let (mut o, mut k) = (i * part / index.len(), i * part % index.len());
+        while !dst.is_empty() {
+            let count = LIST_PART.min(index.len() - k).min(dst.len());
+            let out = dst.split_off_mut(..count).unwrap_or_default();
+            if !block(&index[k..k + count]).gather(&src[o * n..], out) {
+                return failed.store(true, Ordering::Relaxed);
+            }
+            k += count;
+            if k == index.len() {
+                (o, k) = (o + 1, 0);
+            }
+        }
+    });
+    match failed.into_inner() {
+        true => Err(index_out_of_range()),
+        false => Ok(()),
+    }
 }
 
 fn index_select(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let flat = to_i64_indices(index, "index_select(): Expected dtype int32 or int64 for index")?;
-    select_rows(x, dim, flat.as_slice::<i64>(), &mut outs[0], pool, |i, n| {
-        in_range(i, n, dim).map_err(|_| OpError::value("index out of range in self"))
-    })
+    select_rows(x, dim, flat.as_slice::<i64>(), &mut outs[0], pool)
 }
 
 fn take_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
@@ -318,4 +366,34 @@ fn take(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
             false => Ok(()),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Short and long lists of elements and of slices, and an index that is too large in the last place.
+    #[test]
+    fn slices_are_those_at_the_indices() {
+        let sizes = [
+            [900, 7, 1, 3],
+            [3, 9, 1, 5000],
+            [1, 9, 1, 70],
+            [300, 5, 3, 7],
+            [2, 6, 200, 4],
+        ];
+        for [outer, n, inner, count] in sizes {
+            let x = Tensor::from_slice(&[outer, n, inner], &Vec::from_iter(0..(outer * n * inner) as i32));
+            let mut index: Vec<i64> = (0..count).map(|k| (k * k % n) as i64).collect();
+            let mut out = Tensor::zeros(DType::I32, &[outer, count, inner]);
+            for threads in [1, 3] {
+                assert!(select_rows(&x, 1, &index, &mut ViewMut::from(&mut out), &Pool::new(threads)).is_ok());
+                let row = |e: usize| e / count * n + index[e % count] as usize;
+                let element = |(e, &got): (usize, &i32)| got as usize == row(e / inner) * inner + e % inner;
+                assert!(out.as_slice::<i32>().iter().enumerate().all(element));
+            }
+            index[count - 1] = n as i64;
+            assert!(select_rows(&x, 1, &index, &mut ViewMut::from(&mut out), &Pool::new(1)).is_err());
+        }
+    }
 }

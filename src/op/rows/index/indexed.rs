@@ -1,10 +1,11 @@
 //! Reading and writing the elements that an index tensor names along a dim, for gather and scatter.
 
+use super::blocks::{BlockDim, Blocks};
 use crate::op::rows::dense::in_range;
 use crate::op::rows::fill::{BYTES_PER_PART, FirstError, units_per_part};
 use crate::op::{OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{IndexedLine, Tensor, contiguous_strides};
+use crate::tensor::{IndexedBlock, Sources, Tensor, contiguous_strides, indices_within};
 use std::ops::Range;
 
 /// The rows of an index tensor, for ops that name one element along `dim` of another tensor for each of its elements.
@@ -16,11 +17,9 @@ pub(super) struct IndexedRows<'a> {
     shape: Vec<usize>,
     dim: usize,
     /// The size of the other tensor along `dim`.
-    pub size: usize,
+    size: usize,
     /// The distance of neighbours along `dim`.
-    pub along: usize,
-    /// The distance of the places of neighbours in a row, the same index given.
-    pub step: usize,
+    along: usize,
     /// The strides of the other tensor, 0 along `dim`.
     strides: Vec<usize>,
 }
@@ -35,26 +34,15 @@ impl<'a> IndexedRows<'a> {
         }
         let dims: Vec<usize> = (0..index.rank()).filter(|&d| index.shape()[d] != 1).collect();
         let of_dims = |v: &[usize]| dims.iter().map(|&d| v.get(d).copied().unwrap_or(0)).collect::<Vec<_>>();
-        let strides = of_dims(&strides);
         IndexedRows {
             index: index.as_slice::<i64>(),
             shape: of_dims(index.shape()),
             dim,
             size: other.get(dim).copied().unwrap_or(1),
             along,
-            step: strides.last().copied().unwrap_or(0),
-            strides,
+            strides: of_dims(&strides),
             dims,
         }
-    }
-
-    /// The length of a row.
-    pub(super) fn len(&self) -> usize {
-        self.shape.last().copied().unwrap_or(1)
-    }
-
-    fn row_count(&self) -> usize {
-        self.index.len() / self.len().max(1)
     }
 
     /// The strides in a third tensor, of shape `other`, of the elements that belong to those of the index tensor.
@@ -66,67 +54,58 @@ impl<'a> IndexedRows<'a> {
             .collect()
     }
 
-    /// The offset of a row's first element in a tensor with these strides.
-    fn base(&self, mut row: usize, strides: &[usize]) -> usize {
-        let outer = self.shape.len().saturating_sub(1);
-        let mut base = 0;
-        for d in (0..outer).rev() {
-            base += row % self.shape[d] * strides[d];
-            row /= self.shape[d];
-        }
-        base
+    /// The elements in blocks, with their positions in a tensor of the strides `third` (0 if there are none).
+    fn blocks(&self, third: Option<&[usize]>) -> Blocks {
+        Blocks::new((0..self.dims.len()).map(|d| BlockDim {
+            size: self.shape[d],
+            to: self.strides[d],
+            from: third.map_or(0, |t| t[d]),
+        }))
     }
 
-    /// The row and the offset at which its elements begin in the other tensor; an error if it has an index that is out of bounds.
-    fn row(&self, row: usize) -> OpResult<(&'a [i64], usize)> {
-        let n = self.len();
-        let indices = &self.index[row * n..(row + 1) * n];
-        let largest = indices.iter().fold(0, |m, &i| (i as u64).max(m));
-        if largest >= self.size as u64 {
-            return Err(self.error(indices));
+    /// The indices of a block.
+    fn block<'b>(&self, blocks: &'b Blocks, elements: Range<usize>) -> IndexedBlock<'b>
+    where
+        'a: 'b,
+    {
+        IndexedBlock {
+            index: &self.index[elements],
+            size: self.size,
+            along: self.along,
+            offsets: &blocks.to,
         }
-        Ok((indices, self.base(row, &self.strides)))
     }
 
     /// Calls `f` for each index with the position that it names, and the position that belongs to it in a tensor of the strides `third`
     /// (0 if there are none).
-    #[inline(always)]
     pub(super) fn for_each_place(&self, third: Option<&[usize]>, mut f: impl FnMut(usize, usize)) -> OpResult<()> {
-        let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
-        for r in 0..self.row_count() {
-            let (row, base) = self.row(r)?;
-            let from = third.map_or(0, |t| self.base(r, t));
-            for (j, &i) in row.iter().enumerate() {
-                f(base + i as usize * self.along + j * self.step, from + j * shift);
+        let blocks = self.blocks(third);
+        blocks.for_each(0..blocks.count(), |elements, to, from| {
+            let index = &self.index[elements];
+            if !indices_within(index, self.size) {
+                return Err(self.error(index));
             }
-        }
-        Ok(())
+            let places = blocks.to.list().iter().zip(blocks.from.list());
+            for (&i, (&t, &s)) in index.iter().zip(places) {
+                f(to + t + i as usize * self.along, from + s);
+            }
+            Ok(())
+        })
     }
 
-    /// The error of a row that has an index out of bounds.
-    fn error(&self, row: &[i64]) -> OpError {
-        let bad = row.iter().find(|&&i| i as u64 >= self.size as u64);
+    /// The error of indices one of which is out of bounds.
+    fn error(&self, index: &[i64]) -> OpError {
+        let bad = index.iter().find(|&&i| i as u64 >= self.size as u64);
         let error = in_range(bad.copied().unwrap_or(-1), self.size, self.dim);
         error.err().unwrap_or_else(|| OpError::value("index out of bounds"))
     }
 
-    /// A row, and where its places begin in the other tensor, of `len` elements.
-    fn line(&self, row: usize, len: usize) -> (IndexedLine<'a>, usize) {
-        let n = self.len();
-        let line = IndexedLine {
-            index: &self.index[row * n..(row + 1) * n],
-            size: self.size,
-            along: self.along,
-            step: self.step,
-        };
-        (line, self.base(row, &self.strides).min(len))
-    }
-
-    /// The number of rows that write to one block of the other tensor and the block's length, if the rows of a dim before the indexed
+    /// The number of units that write to one block of the other tensor and the block's length, if the rows of a dim before the indexed
     /// one have blocks of their own.
-    fn rows_per_block(&self) -> Option<(usize, usize)> {
-        let (first, block) = (*self.dims.first()?, *self.strides.first()?);
-        (self.dims.len() > 1 && first < self.dim && block > 0).then(|| (self.row_count() / self.shape[0].max(1), block))
+    fn units_per_block(&self, blocks: &Blocks) -> Option<(usize, usize)> {
+        let (first, units) = blocks.first();
+        let before = *self.dims.first()? < self.dim;
+        (before && first.to > 0).then_some((units, first.to))
     }
 
     /// Combines for each index the element of `src` that belongs to it with the one of `dst` that it names, in order. `third` are the
@@ -139,50 +118,58 @@ impl<'a> IndexedRows<'a> {
         combine: impl Fn(T, T) -> T + Sync,
         pool: &Pool,
     ) -> OpResult<()> {
-        let Some((rows, block)) = self.rows_per_block() else {
+        let blocks = self.blocks(third);
+        let Some((units, block)) = self.units_per_block(&blocks) else {
             return match self.columns_per_part(dst.len(), size_of::<T>(), pool) {
                 Some(columns) => self.scatter_columns(columns, src, third, dst, &combine, pool),
-                None => self.scatter_rows(0..self.row_count(), src, third, dst, 0, &combine),
+                None => self.scatter_units(&blocks, 0..blocks.count(), src, dst, 0, &combine),
             };
         };
-        let bytes = rows * self.len() * (size_of::<T>() + size_of::<i64>());
-        let blocks = units_per_part(self.shape[0], bytes, pool);
-        let reached = dst.len().min(self.shape[0] * block);
+        let count = blocks.count() / units;
+        let bytes = units * blocks.unit * (size_of::<T>() + size_of::<i64>());
+        let part = units_per_part(count, bytes, pool);
+        let reached = dst.len().min(count.saturating_mul(block));
         let failed = FirstError::default();
-        pool.run_parts(&mut dst[..reached], blocks * block, |part, dst| {
-            let first = part * blocks;
-            let rows = first * rows..self.shape[0].min(first + blocks) * rows;
-            failed.note(self.scatter_rows(rows, src, third, dst, first * block, &combine));
+        pool.run_parts(&mut dst[..reached], part * block, |i, dst| {
+            let first = i * part;
+            let units = first * units..count.min(first + part) * units;
+            failed.note(self.scatter_units(&blocks, units, src, dst, first * block, &combine));
         });
         failed.result()
     }
 
-    /// [`IndexedRows::scatter`] for some rows and the part of the other tensor that begins at `start`, in which they write.
-    fn scatter_rows<T: Copy>(
+    /// [`IndexedRows::scatter`] for some units and the part of the other tensor that begins at `start`, in which they write.
+    fn scatter_units<T: Copy>(
         &self,
-        mut rows: Range<usize>,
+        blocks: &Blocks,
+        units: Range<usize>,
         src: &[T],
-        third: Option<&[usize]>,
         dst: &mut [T],
         start: usize,
         combine: &impl Fn(T, T) -> T,
     ) -> OpResult<()> {
-        let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
-        rows.try_for_each(|r| {
-            let (line, base) = self.line(r, start + dst.len());
-            let from = third.map_or(0, |t| self.base(r, t));
-            match line.scatter(&mut dst[base.saturating_sub(start)..], &src[from..], shift, combine) {
+        blocks.for_each(units, |elements, to, from| {
+            let block = self.block(blocks, elements);
+            // Positions in tensors without elements may be anything.
+            let dst = dst.get_mut(to.wrapping_sub(start)..).unwrap_or_default();
+            let src = match blocks.is_consecutive {
+                true => Sources::Consecutive(&src[from..]),
+                false => Sources::At(&src[from..], &blocks.from),
+            };
+            match block.scatter(dst, src, combine) {
                 true => Ok(()),
-                false => Err(self.error(line.index)),
+                false => Err(self.error(block.index)),
             }
         })
     }
 
     /// How many columns of a matrix, indexed along its first dim, a thread should take; `None` if that does not save time.
     fn columns_per_part(&self, len: usize, size: usize, pool: &Pool) -> Option<usize> {
-        let matrix = self.dims.len() == 2 && self.dims[0] == self.dim && (1..=len).contains(&(self.size * self.along));
-        let large = self.index.len() * (size + size_of::<i64>()) >= 2 * BYTES_PER_PART;
-        (matrix && large && pool.threads() > 1).then(|| self.len().div_ceil(pool.threads()))
+        let [rows, columns] = self.shape[..] else { return None };
+        let matrix = self.dims[0] == self.dim && (1..=len).contains(&(self.size * self.along));
+        let large = rows * columns * (size + size_of::<i64>()) >= 2 * BYTES_PER_PART;
+        let part = columns.div_ceil(pool.threads());
+        (matrix && large && pool.threads() > 1 && part >= FEW_COLUMNS).then_some(part)
     }
 
     /// [`IndexedRows::scatter`] in which threads take columns of both the index tensor and the other one.
@@ -195,19 +182,20 @@ impl<'a> IndexedRows<'a> {
         combine: &(impl Fn(T, T) -> T + Sync),
         pool: &Pool,
     ) -> OpResult<()> {
-        let shift = third.map_or(0, |t| t.last().copied().unwrap_or(0));
+        let (len, step) = (self.shape[1], self.strides[1]);
+        let (down, shift) = third.map_or((0, 0), |t| (t[0], t[1]));
         let failed = FirstError::default();
         let matrix = &mut dst[..self.size * self.along];
-        pool.run_columns(matrix, self.along, columns * self.step, |part, mut dst| {
-            let first = (part * columns).min(self.len());
-            for (r, index) in self.index.chunks_exact(self.len()).enumerate() {
-                let index = &index[first..self.len().min(first + columns)];
-                let from = third.map_or(0, |t| self.base(r, t)) + first * shift;
-                if index.iter().any(|&i| i as u64 >= self.size as u64) {
+        pool.run_columns(matrix, self.along, columns * step, |part, mut dst| {
+            let first = (part * columns).min(len);
+            for (r, index) in self.index.chunks_exact(len).enumerate() {
+                let index = &index[first..len.min(first + columns)];
+                let from = r * down + first * shift;
+                if !indices_within(index, self.size) {
                     return failed.note(Err(self.error(index)));
                 }
                 for (j, &i) in index.iter().enumerate() {
-                    let to = &mut dst.row(i as usize)[j * self.step];
+                    let to = &mut dst.row(i as usize)[j * step];
                     *to = combine(*to, src[from + j * shift]);
                 }
             }
@@ -217,24 +205,32 @@ impl<'a> IndexedRows<'a> {
 
     /// Reads for each index the element of `src` that it names.
     pub(super) fn gather<T: Copy + Send + Sync>(&self, src: &[T], dst: &mut [T], pool: &Pool) -> OpResult<()> {
-        let n = self.len();
         if dst.is_empty() {
             return Ok(());
         }
-        let rows = units_per_part(self.row_count(), n * size_of::<T>(), pool);
+        let blocks = self.blocks(None);
+        let unit = blocks.unit;
+        let part = units_per_part(blocks.count(), unit * size_of::<T>(), pool);
         let failed = FirstError::default();
-        pool.run_parts(dst, rows * n, |part, dst| {
-            for (k, out) in dst.chunks_exact_mut(n).enumerate() {
-                let r = part * rows + k;
-                let (line, base) = self.line(r, src.len());
-                if !line.gather(&src[base..], out) {
-                    return failed.note(Err(self.error(line.index)));
+        pool.run_parts(dst, part * unit, |i, dst| {
+            let first = i * part;
+            let units = first..first + dst.len() / unit;
+            failed.note(blocks.for_each(units, |elements, to, _| {
+                let out = &mut dst[elements.start - first * unit..elements.end - first * unit];
+                let block = self.block(&blocks, elements);
+                // Positions in tensors without elements may be anything.
+                match block.gather(src.get(to..).unwrap_or_default(), out) {
+                    true => Ok(()),
+                    false => Err(self.error(block.index)),
                 }
-            }
+            }));
         });
         failed.result()
     }
 }
+
+/// The fewest columns for which a thread goes over all rows.
+const FEW_COLUMNS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -266,5 +262,49 @@ mod tests {
         let indexed = IndexedRows::new(&index, &[5, columns], 0);
         let mut dst = vec![0; 5 * columns];
         assert!(indexed.scatter(&[1], None, &mut dst, |_, b| b, &Pool::new(2)).is_err());
+    }
+
+    /// Compares with single elements for indices along `dim` of a tensor of shape `other`.
+    fn check_blocks(of_index: &[usize], other: &[usize], dim: usize, random: &mut SplitMix) {
+        let count: usize = of_index.iter().product();
+        let index: Vec<i64> = (0..count).map(|_| random.next_below(other[dim]) as i64).collect();
+        let index = Tensor::from_slice(of_index, &index);
+        let (strides, own) = (contiguous_strides(other), contiguous_strides(of_index));
+        let place = |e: usize| -> usize {
+            let at = |d: usize| match d == dim {
+                true => index.as_slice::<i64>()[e] as usize,
+                false => e / own[d] % of_index[d],
+            };
+            (0..of_index.len()).map(|d| at(d) * strides[d]).sum()
+        };
+        let numbers = |n: usize| (0..n as i64).collect::<Vec<_>>();
+        let (src, source) = (numbers(other.iter().product()), numbers(count));
+        let (rows, pool) = (IndexedRows::new(&index, other, dim), Pool::new(2));
+        let mut got = vec![0i64; count];
+        assert!(rows.gather(&src, &mut got, &pool).is_ok());
+        assert_eq!(got, (0..count).map(|e| src[place(e)]).collect::<Vec<_>>());
+        let combine = |a: i64, b: i64| a.wrapping_mul(3).wrapping_add(b);
+        let (mut got, mut want) = (vec![1i64; src.len()], vec![1i64; src.len()]);
+        let strides = rows.strides_of(of_index);
+        assert!(rows.scatter(&source, Some(&strides), &mut got, combine, &pool).is_ok());
+        (0..count).for_each(|e| want[place(e)] = combine(want[place(e)], source[e]));
+        assert_eq!(got, want, "{of_index:?} in {other:?} along {dim}");
+    }
+
+    /// Short and long rows, tensors that are larger than the index tensor, and a last block that ends at the tensor's end.
+    #[test]
+    fn blocks_gather_and_scatter_as_single_elements_do() {
+        let mut random = SplitMix::new(5);
+        let cases: [(&[usize], &[usize]); 6] = [
+            (&[700, 7], &[700, 7]),
+            (&[3, 40, 5, 9], &[4, 50, 6, 11]),
+            (&[5, 1, 700], &[6, 3, 701]),
+            (&[2100], &[13]),
+            (&[1, 1], &[3, 2]),
+            (&[9, 300, 2], &[9, 300, 2]),
+        ];
+        for (of_index, other) in cases {
+            (0..other.len()).for_each(|dim| check_blocks(of_index, other, dim, &mut random));
+        }
     }
 }

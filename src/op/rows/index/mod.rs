@@ -1,6 +1,7 @@
 //! `index` and `index_put`: a tensor with index tensors for some of its dims.
 
 mod bags;
+mod blocks;
 mod by_value;
 pub(super) mod combine;
 mod embedding_bag;

@@ -5,15 +5,32 @@ use crate::op::rows::dense::{sizes_around, to_i64_indices};
 use crate::op::rows::fill::{BYTES_PER_PART, units_per_part};
 use crate::op::{Call, OpResult, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, WideLoop, run_wide};
+use crate::tensor::{Offsets, Tensor, WideLoop, indices_within, run_wide};
+use crate::types::DType;
 use std::ops::Range;
+
+/// The most elements of a unit, the named slices of one place of the dims before, for which several units are read or written together.
+pub(super) const SHORT_UNIT: usize = 256;
+
+/// The most elements of units that are read or written together.
+const UNITS: usize = 1024;
+
+/// The positions of the elements of several units: the slices of `inner` elements at `index` along a dim of size `n`, for as many of
+/// `outer` places of the dims before as are read or written together. Indices are below `n`.
+pub(super) fn unit_offsets(index: &[i64], n: usize, inner: usize, outer: usize) -> Offsets {
+    let units = (UNITS / (index.len() * inner).max(1)).clamp(1, outer.max(1));
+    let unit = |o: usize| index.iter().map(move |&i| (o * n + i as usize) * inner);
+    let starts = (0..units).flat_map(unit);
+    Offsets::new(starts.flat_map(|p| p..p + inner).collect())
+}
 
 /// Slices along a dim that an index tensor names: the tensor as `[outer, n, inner]`, and the positions along `n`.
 pub(super) struct NamedSlices {
     pub outer: usize,
     pub n: usize,
     pub inner: usize,
-    pub places: Vec<usize>,
+    /// Places along the dim.
+    index: Tensor,
 }
 
 impl NamedSlices {
@@ -36,45 +53,63 @@ impl NamedSlices {
         let dim = wrap_dim(c.int("dim")?, shape.len())?;
         let (outer, n, inner) = sizes_around(shape, dim);
         let index = to_i64_indices(c.leaf("index")?, message)?;
-        let index = index.as_slice::<i64>().iter();
-        Ok(NamedSlices {
-            outer,
-            n,
-            inner,
-            places: match outer {
-                0 => vec![],
-                _ => index.map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?,
-            },
-        })
+        let given = index.as_slice::<i64>();
+        let index = match outer {
+            0 => Tensor::zeros(DType::I64, &[0]),
+            // All checks accept these.
+            _ if indices_within(given, n) => index,
+            _ => {
+                let places = given.iter().map(|&i| check(i, n, dim).map(|p| p as i64));
+                Tensor::from_slice(&[given.len()], &places.collect::<OpResult<Vec<_>>>()?)
+            }
+        };
+        Ok(NamedSlices { outer, n, inner, index })
+    }
+
+    /// The places along the dim, all below its size.
+    pub(super) fn places(&self) -> &[i64] {
+        self.index.as_slice::<i64>()
     }
 
     /// Calls `f(to, from)` with the ranges of each slice in the tensor, and in one that has only the named slices.
     pub(super) fn for_each(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
         let mut from = 0;
         for o in 0..self.outer {
-            for p in &self.places {
-                let to = (o * self.n + p) * self.inner;
+            for &p in self.places() {
+                let to = (o * self.n + p as usize) * self.inner;
                 f(to..to + self.inner, from..from + self.inner);
                 from += self.inner;
             }
         }
     }
 
+    /// Whether [`NamedSlices::combine`] combines single elements, not slices of them.
+    pub(super) fn are_elements(&self) -> bool {
+        self.inner == 1 || self.has_short_units()
+    }
+
+    fn has_short_units(&self) -> bool {
+        self.outer > 1 && self.places().len() * self.inner <= SHORT_UNIT
+    }
+
     /// Combines the elements of each named slice of `dst` with those of `src`, which has only these slices, in order. Threads take
     /// blocks of the dims before or, without those, ranges of places, for which each reads the whole list.
     pub(super) fn combine<T: Cell>(&self, src: &[T], dst: &mut [T], pool: &Pool, combine: impl Fn(T, T) -> T + Sync) {
-        let (n, inner, count) = (self.n, self.inner, self.places.len());
+        let (n, inner, count) = (self.n, self.inner, self.places().len());
         if dst.is_empty() || src.is_empty() {
             return;
         }
         if self.outer > 1 {
-            let outer = units_per_part(self.outer, count * inner * size_of::<T>(), pool);
+            let unit = count * inner;
+            let offsets = (self.has_short_units()).then(|| unit_offsets(self.places(), n, inner, self.outer));
+            let outer = units_per_part(self.outer, unit * size_of::<T>(), pool);
             return pool.run_parts(dst, outer * n * inner, |part, dst| {
-                let blocks = dst.chunks_exact_mut(n * inner).enumerate();
-                blocks.for_each(|(k, dst)| {
-                    let src = &src[(part * outer + k) * count * inner..][..count * inner];
-                    self.combine_places(0, src, dst, &combine);
-                });
+                let src = &src[part * outer * unit..][..dst.len() / (n * inner) * unit];
+                if let Some(offsets) = &offsets {
+                    return combine_units(offsets, (src, unit), (dst, n * inner), &combine);
+                }
+                let blocks = dst.chunks_exact_mut(n * inner).zip(src.chunks_exact(unit));
+                blocks.for_each(|(dst, src)| self.combine_places(0, src, dst, &combine));
             });
         }
         let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
@@ -87,21 +122,34 @@ impl NamedSlices {
     /// [`NamedSlices::combine`] for the slices of `dst`, which are those from place `first` on.
     fn combine_places<T: Cell>(&self, first: usize, src: &[T], dst: &mut [T], combine: &impl Fn(T, T) -> T) {
         if self.inner == 1 {
-            for (&p, &s) in self.places.iter().zip(src) {
-                if let Some(d) = dst.get_mut(p.wrapping_sub(first)) {
+            for (&p, &s) in self.places().iter().zip(src) {
+                if let Some(d) = dst.get_mut((p as usize).wrapping_sub(first)) {
                     *d = combine(*d, s);
                 }
             }
             return;
         }
         let end = first + dst.len() / self.inner;
-        for (&p, src) in self.places.iter().zip(src.chunks_exact(self.inner)) {
+        for (&p, src) in self.places().iter().zip(src.chunks_exact(self.inner)) {
+            let p = p as usize;
             if (first..end).contains(&p) {
                 let dst = &mut dst[(p - first) * self.inner..][..self.inner];
                 run_wide(CombineSlices { dst, src, combine });
             }
         }
     }
+}
+
+/// [`NamedSlices::combine`] for units of `from` elements of `src` and `to` elements of `dst`.
+fn combine_units<T: Cell>(
+    offsets: &Offsets,
+    (src, from): (&[T], usize),
+    (dst, to): (&mut [T], usize),
+    combine: &impl Fn(T, T) -> T,
+) {
+    let together = offsets.list().len() / from;
+    let parts = dst.chunks_mut(together * to).zip(src.chunks(together * from));
+    parts.for_each(|(dst, src)| offsets.scatter(dst, src, combine));
 }
 
 /// Combines the elements of two slices.
@@ -125,14 +173,21 @@ mod tests {
 
     #[test]
     fn threads_combine_as_one_does() {
-        let (n, count) = (37, 5000);
-        for (outer, inner) in [(1, 17), (1, 1), (9, 13), (40, 1)] {
-            let places: Vec<usize> = (0..count).map(|i| i * i % n).collect();
+        let n = 37;
+        for (outer, count, inner) in [
+            (1, 5000, 17),
+            (1, 5000, 1),
+            (9, 5000, 13),
+            (40, 5000, 1),
+            (4000, 20, 1),
+            (700, 50, 3),
+        ] {
+            let places: Vec<i64> = (0..count).map(|i| (i * i % n) as i64).collect();
             let slices = NamedSlices {
                 outer,
                 n,
                 inner,
-                places,
+                index: Tensor::from_slice(&[count], &places),
             };
             let src: Vec<i64> = (0..(outer * count * inner) as i64).collect();
             let combine = |a: i64, b: i64| a.wrapping_mul(3).wrapping_add(b);

@@ -10,7 +10,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{SavedBytes, Tensor, ViewMut, cells_of_mut};
+use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of_mut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -168,9 +168,12 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
     let dst = outs[0].bytes_mut();
     with_cell!(dtype, T => {
         let (src, dst, alpha) = (source.as_slice::<T>(), cells_of_mut::<T>(dst), T::from_scalar(alpha));
-        match alpha == T::identity(Reduce::Prod) {
-            true => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s)),
-            false => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s.times(alpha))),
+        let c = F16c::of_thread();
+        match (alpha == T::identity(Reduce::Prod), slices.are_elements()) {
+            (true, true) => slices.combine(src, dst, pool, move |d: T, s: T| d.plus_alone(s, c)),
+            (true, false) => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s)),
+            (false, true) => slices.combine(src, dst, pool, move |d: T, s: T| d.plus_alone(s.times_alone(alpha, c), c)),
+            (false, false) => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s.times(alpha))),
         }
     }, else slices.for_each(|to, from| {
         for (at, k) in to.zip(from) {
@@ -229,7 +232,7 @@ impl SliceReduction {
             return;
         }
         let mut count = vec![self.include_self as u32; slices.n];
-        slices.places.iter().for_each(|&p| count[p] += 1);
+        slices.places().iter().for_each(|&p| count[p as usize] += 1);
         let slice = dst.chunks_exact_mut(slices.inner).zip(count.iter().cycle());
         for (slice, &n) in slice.filter(|(_, n)| **n > 1) {
             slice.iter_mut().for_each(|v| *v = v.over(n));

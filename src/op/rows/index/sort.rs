@@ -2,7 +2,7 @@
 
 use crate::op::rows::fill::{run_pairs, units_per_part, with_size};
 use crate::op::rows::lines::DimLines;
-use crate::op::rows::order::{Wanted, for_each_ordered_line};
+use crate::op::rows::order::{ShortOrders, Wanted, for_each_ordered_line};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
@@ -137,40 +137,100 @@ fn take_sorted(
         return Err(OpError::arg("self", "values and indices are two results"));
     };
     let lines = DimLines::new(x.shape(), dim);
-    let (n, inner, len) = (lines.len, lines.inner, take.len());
-    let (index, wanted) = (indices.as_mut_slice::<i64>(), Wanted::Part(take));
+    let len = take.len();
+    let index = indices.as_mut_slice::<i64>();
     if index.is_empty() {
         return Ok(());
     }
+    if let Some(orders) = ShortOrders::new(x, &lines, descending, take.clone(), pool) {
+        write_short(x, &lines, (&orders, len), (values, index), pool);
+        return Ok(());
+    }
+    write_long(x, &lines, (descending, take), (values, index), pool);
+    Ok(())
+}
+
+/// Writes values and indices of the elements `take` of each line, which is sorted by itself.
+fn write_long(
+    x: &Tensor,
+    lines: &DimLines,
+    (descending, take): (bool, std::ops::Range<usize>),
+    (values, index): (&mut ViewMut<'_>, &mut [i64]),
+    pool: &Pool,
+) {
+    let (n, inner, len) = (lines.len, lines.inner, take.len());
+    let wanted = Wanted::Part(take);
     // Ordering costs more than reading.
     let count = units_per_part(lines.outer * inner, 8 * n * x.dtype().size(), pool);
     with_size!(x.dtype().size(), N => {
         let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
         if inner == 1 {
             let mut parts: Vec<_> = dst.chunks_mut(count * len).zip(index.chunks_mut(count * len)).collect();
-            for_each_ordered_line(x, &lines, (descending, &wanted), (&mut parts, count), pool, |(values, index), at, line, order| {
+            for_each_ordered_line(x, lines, (descending, &wanted), (&mut parts, count), pool, |(values, index), at, line, order| {
                 for (k, &p) in order.iter().enumerate() {
                     (values[at * len + k], index[at * len + k]) = (src[line * n + p], p as i64);
                 }
             });
-            return Ok(());
+            return;
         }
         // The places of each line, one line after the other.
         let mut places = vec![0; index.len()];
         let mut parts: Vec<_> = places.chunks_mut(count * len).collect();
-        for_each_ordered_line(x, &lines, (descending, &wanted), (&mut parts, count), pool, |places, at, _, order| {
+        for_each_ordered_line(x, lines, (descending, &wanted), (&mut parts, count), pool, |places, at, _, order| {
             places[at * len..][..len].copy_from_slice(order);
         });
-        write_taken(&lines, len, (src, &places), (dst, index), pool);
+        write_taken(lines, len, (src, |line, k| places[line * len + k]), (dst, index), pool);
     });
-    Ok(())
 }
 
-/// Writes the elements at `places`, `len` for each line, and the places themselves.
+/// Writes the elements of short lines in order, `len` for each, and their places.
+fn write_short(
+    x: &Tensor,
+    lines: &DimLines,
+    (orders, len): (&ShortOrders, usize),
+    (values, indices): (&mut ViewMut<'_>, &mut [i64]),
+    pool: &Pool,
+) {
+    with_size!(x.dtype().size(), N => {
+        let (src, values) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
+        match lines.inner {
+            1 => write_rows(lines.len, len, (src, orders), (values, indices), pool),
+            _ => write_taken(lines, len, (src, |line, k| orders.place(line, k)), (values, indices), pool),
+        }
+    });
+}
+
+/// [`write_short`] for rows of `n` elements.
+fn write_rows<T: Copy + Send + Sync>(
+    n: usize,
+    len: usize,
+    (src, orders): (&[T], &ShortOrders),
+    (values, indices): (&mut [T], &mut [i64]),
+    pool: &Pool,
+) {
+    let rows = units_per_part(values.len() / len, 16 * len, pool);
+    run_pairs(
+        pool,
+        (values, rows * len),
+        (indices, rows * len),
+        |part, values, indices| {
+            let lines = src[part * rows * n..].chunks_exact(n).enumerate();
+            let taken = values.chunks_exact_mut(len).zip(indices.chunks_exact_mut(len));
+            for ((r, line), (values, indices)) in lines.zip(taken) {
+                for (k, (value, index)) in values.iter_mut().zip(indices).enumerate() {
+                    let p = orders.place(part * rows + r, k);
+                    (*value, *index) = (line[p], p as i64);
+                }
+            }
+        },
+    );
+}
+
+/// Writes the elements at the places that `place` gives, `len` for each line, and the places themselves.
 fn write_taken<T: Copy + Send + Sync>(
     lines: &DimLines,
     len: usize,
-    (src, places): (&[T], &[usize]),
+    (src, place): (&[T], impl Fn(usize, usize) -> usize + Sync),
     (values, indices): (&mut [T], &mut [i64]),
     pool: &Pool,
 ) {
@@ -184,7 +244,7 @@ fn write_taken<T: Copy + Send + Sync>(
             for (r, (values, indices)) in values.chunks_mut(inner).zip(indices.chunks_mut(inner)).enumerate() {
                 let (o, k) = ((part * rows + r) / len, (part * rows + r) % len);
                 for (i, (value, index)) in values.iter_mut().zip(indices).enumerate() {
-                    let p = places[(o * inner + i) * len + k];
+                    let p = place(o * inner + i, k);
                     (*value, *index) = (src[(o * n + p) * inner + i], p as i64);
                 }
             }

@@ -145,10 +145,10 @@ fn nll_terms(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -
     // Only what is read is converted.
     let value = pick(b, x)?;
     let value = b.to_dtype(&value, wide)?;
-    let weight = match class_weights(b, c, rank, wide)? {
+    let weight = match c.opt_leaf("weight") {
         Some(w) => {
-            let w = b.expand(&w, x.shape()?)?;
-            pick(b, &w)?
+            check_weights(w, &x.shape()?[dim])?;
+            weights_of(b, w, &index, value.shape()?, wide)?
         }
         None => b.full(value.shape()?, Val::int(1), wide)?,
     };
@@ -156,6 +156,26 @@ fn nll_terms(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -
     let product = b.mul(&value, &weight)?;
     let product = b.neg(&product)?;
     Ok((b.r#where(counted, product, Val::int(0))?, weight))
+}
+
+/// Returns an error unless there is a weight for each class.
+fn check_weights(w: &Traced, classes: &Dim) -> OpResult<()> {
+    match w.ty.numel().sub(classes).as_const() {
+        None | Some(0) => Ok(()),
+        Some(_) => Err(OpError::shape(format!(
+            "weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of {} elements",
+            w.ty.numel()
+        ))),
+    }
+}
+
+/// The weights of the classes that `index` holds, with `shape`. Each is read from the vector of weights: copies of it for each sample would
+/// be as large as the input.
+fn weights_of(b: &mut dyn Build, w: &Traced, index: &Traced, shape: &[Dim], dtype: DType) -> OpResult<Traced> {
+    let (w, index) = (b.ravel(w)?, b.ravel(index)?);
+    let picked = b.index_select(&w, Val::int(0), &index)?;
+    let picked = b.to_dtype(&picked, dtype)?;
+    b.reshape(&picked, shape)
 }
 
 fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -242,7 +262,7 @@ fn label_smoothing_loss(
         Reduction::Sum => b.sum(all)?,
         Reduction::Mean => {
             let sum = b.sum(all)?;
-            let count = kept_weight(b, &counted, target, weights.as_ref(), log, dim)?;
+            let count = kept_weight(b, &counted, target, weights.as_ref(), log.dtype())?;
             b.div(&sum, &count)?
         }
     };
@@ -257,19 +277,15 @@ fn kept_weight(
     counted: &Traced,
     target: &Traced,
     weights: Option<&Traced>,
-    log: &Traced,
-    dim: usize,
+    dtype: DType,
 ) -> OpResult<Traced> {
     let Some(w) = weights else {
-        let ones = b.to_dtype(counted, log.dtype())?;
+        let ones = b.to_dtype(counted, dtype)?;
         return b.sum(ones);
     };
-    let w = b.expand(w, log.shape()?)?;
     let target = b.to_dtype(target, DType::I64)?;
-    let index = b.r#where(counted, target, Val::int(0))?;
-    let index = b.unsqueeze(&index, dim)?;
-    let picked = b.gather(&w, Val::int(dim as i64), index)?;
-    let picked = b.squeeze(&picked, dim)?;
+    let index = b.r#where(counted, &target, Val::int(0))?;
+    let picked = weights_of(b, w, &index, target.shape()?, dtype)?;
     let picked = b.r#where(counted, picked, Val::int(0))?;
     b.sum(picked)
 }

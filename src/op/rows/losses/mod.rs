@@ -3,6 +3,7 @@
 //! Terms are computed in the compute dtype of torch's kernels and rounded once.
 
 mod adaptive;
+mod alignments;
 mod classes;
 mod distances;
 mod likelihoods;

@@ -1,10 +1,11 @@
 //! Losses that process each sample separately: connectionist temporal classification, and margins between sets of
 //! classes.
 
+use super::alignments::LogProbs;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{Scalar, Tensor, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
 
@@ -149,53 +150,6 @@ fn sequence_lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<
         .map_err(|_| OpError::value(format!("{name} must not be negative")))
 }
 
-/// The log-probabilities of one sample: `at(t, class)`.
-struct Sample<'a> {
-    log_probs: &'a Tensor,
-    batch: usize,
-    classes: usize,
-    number: usize,
-}
-
-impl Sample<'_> {
-    fn log_prob(&self, t: usize, class: usize) -> f64 {
-        self.log_probs
-            .get((t * self.batch + self.number) * self.classes + class)
-            .to_f64()
-    }
-}
-
-fn log_sum(terms: &[f64]) -> f64 {
-    let top = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let top = if top == f64::NEG_INFINITY { 0.0 } else { top };
-    terms.iter().map(|x| (x - top).exp()).sum::<f64>().ln() + top
-}
-
-/// The forward variables of Graves et al. 2006 over the targets, with a blank before, between and after them.
-fn alignment_loss(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 {
-    if steps == 0 {
-        return if targets.is_empty() { 0.0 } else { f64::INFINITY };
-    }
-    let label = |s: usize| if s.is_multiple_of(2) { blank } else { targets[s / 2] };
-    let places = 2 * targets.len() + 1;
-    let mut alpha = vec![f64::NEG_INFINITY; places];
-    (0..places.min(2)).for_each(|s| alpha[s] = x.log_prob(0, label(s)));
-    for t in 1..steps {
-        let before = alpha.clone();
-        for s in 0..places {
-            let mut terms = vec![before[s]];
-            if s > 0 {
-                terms.push(before[s - 1]);
-            }
-            if s > 1 && label(s - 2) != label(s) {
-                terms.push(before[s - 2]);
-            }
-            alpha[s] = log_sum(&terms) + x.log_prob(t, label(s));
-        }
-    }
-    -log_sum(&alpha[places.saturating_sub(2)..])
-}
-
 fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, targets) = (c.leaf("log_probs")?, c.leaf("targets")?);
     let single = x.rank() == 2;
@@ -210,20 +164,14 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         row: targets.shape().last().copied().filter(|_| by_rows),
     };
     let reduction = parse_reduction(c)?;
-    let mut sample = Sample {
-        log_probs: x,
-        batch,
-        classes,
-        number: 0,
-    };
+    let sizes = LogProbs { batch, classes, blank };
     let (mut losses, mut end) = (vec![], 0);
     for (number, &steps) in input_lengths.iter().enumerate() {
         let range = label_ranges.of_sample(number, end)?;
         end = range.end;
         check_input_length(steps, time)?;
         let labels = labels_in(targets, range, classes)?;
-        sample.number = number;
-        let loss = match alignment_loss(&sample, steps, &labels, blank) {
+        let loss = match sizes.loss(x, number, steps, &labels) {
             f64::INFINITY if c.bool("zero_infinity")? => 0.0,
             loss => loss,
         };
@@ -320,25 +268,43 @@ fn multilabel_margin_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let classes = x.shape().last().copied().unwrap_or(1);
     let batch = if x.rank() == 2 { x.shape()[0] } else { 1 };
     let mut which = zeros(x.dtype(), target.shape())?;
-    let mut losses = vec![];
+    let (wide, targets) = (x.to(DType::F64), target.as_slice::<i64>());
+    let (mut losses, mut labels, mut others) = (vec![], vec![], vec![]);
     for n in 0..batch {
-        let value = |k: usize| x.get(n * classes + k).to_f64();
-        let mut labels = vec![];
-        for t in (0..classes)
-            .map(|k| target.get(n * classes + k).to_i64())
-            .take_while(|t| *t != -1)
-        {
-            let class = usize::try_from(t).ok().filter(|t| *t < classes);
+        let row = &wide.as_slice::<f64>()[n * classes..][..classes];
+        labels.clear();
+        for t in targets[n * classes..][..classes].iter().take_while(|t| **t != -1) {
+            let class = usize::try_from(*t).ok().filter(|t| *t < classes);
             labels.push(class.ok_or_else(|| OpError::value("target out of range"))?);
         }
-        labels
-            .iter()
-            .for_each(|&k| which.set(n * classes + k, Scalar::F64(1.0)));
-        let others: Vec<f64> = (0..classes).filter(|k| !labels.contains(k)).map(value).collect();
-        let over = |&k: &usize| others.iter().map(|o| (1.0 - value(k) + o).max(0.0)).sum::<f64>();
+        let mut is_target = vec![false; classes];
+        for &k in &labels {
+            is_target[k] = true;
+            which.set(n * classes + k, Scalar::F64(1.0));
+        }
+        others.clear();
+        others.extend(row.iter().zip(&is_target).filter(|(_, t)| !**t).map(|(v, _)| *v));
+        let over = |&k: &usize| sum_of_excesses(1.0 - row[k], &others);
         losses.push(labels.iter().map(over).sum::<f64>() / classes as f64);
     }
     let shape: &[usize] = if target.rank() > 1 { &[batch] } else { &[] };
     let loss = reduce_losses(&losses, parse_reduction(c)?, x.dtype(), shape)?;
     Ok(Val::Tuple(vec![Val::Leaf(loss), Val::Leaf(which)]))
+}
+
+/// The sum of `base + v` over the elements where this is positive.
+fn sum_of_excesses(base: f64, v: &[f64]) -> f64 {
+    // Additions to one sum would wait for each other.
+    const LANES: usize = 16;
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = v.as_chunks::<LANES>();
+    with_wide_vectors(|| {
+        for c in chunks {
+            for k in 0..LANES {
+                sums[k] += (base + c[k]).max(0.0);
+            }
+        }
+    });
+    rest.iter().zip(&mut sums).for_each(|(v, s)| *s += (base + v).max(0.0));
+    sums.iter().sum()
 }

@@ -6,7 +6,6 @@ use crate::types::{Dim, Val};
 
 pub(super) fn rows() -> Vec<Op> {
     let mut v = pairwise_rows();
-    v.extend(all_pairs_rows());
     v.extend(weight_norm_rows());
     v.extend(cross_rows());
     v.extend(linalg_cross_rows());
@@ -35,34 +34,6 @@ fn pairwise_rows() -> Vec<Op> {
         .doc("the p-norm of x1 - x2 + eps along the last dim")
         .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PairwiseDistance(p=2.0, eps=1e-06, keepdim=False) = pairwise_distance($0, $1, p, eps, keepdim)"),
-    ]
-}
-
-/// Distances between all pairs of rows.
-fn all_pairs_rows() -> Vec<Op> {
-    vec![
-        Op::composite(
-            "cdist(Tensor x1, Tensor x2, float p=2.0, Any compute_mode=None) -> Tensor",
-            cdist,
-        )
-        .doc("the p-norm distances between all rows of two matrices")
-        .spelled("aten.@ aten._cdist_forward.default torch.@ torch.functional.@"),
-        Op::composite("_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", euclidean_dist)
-            .doc("the Euclidean distances between all rows of two matrices, by one matrix product")
-            .spelled("aten.@ torch.@"),
-        Op::composite("pdist(Tensor self, float p=2.0) -> Tensor", pdist)
-            .doc("the p-norm distances between all pairs of rows")
-            .spelled("aten.@ torch.@ torch.nn.functional.@"),
-        Op::composite("_pdist_forward(Tensor self, float p=2.0) -> Tensor", |b, c| {
-            let x = c.leaf("self")?;
-            // A single row has no pairs, so the result is empty.
-            match x.shape()?.first() {
-                Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
-                _ => pdist(b, c),
-            }
-        })
-        .doc("the p-norm distances between all pairs of rows, for inputs that are known to have pairs")
-        .spelled("aten.@"),
     ]
 }
 
@@ -144,7 +115,7 @@ fn power_rows() -> Vec<Op> {
 }
 
 /// The p-norm along the last dim.
-fn last_dim_norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
+pub(super) fn last_dim_norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
     b.op(
         OpId::LinalgVectorNorm,
         [x.into(), p.clone(), ints_val(&[-1]), Val::Bool(keepdim)],
@@ -175,102 +146,6 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     }
     let product = b.mul(&unit[0], &unit[1])?;
     b.reduce(OpId::Sum, &product, &[dim as usize], false).map(Val::Leaf)
-}
-
-/// `|x|² - 2xy + |y|²` as one matrix product, as in torch.
-fn euclidean_dist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
-    let norms = |b: &mut dyn Build, t: &Traced| {
-        let squares = b.mul(t, t)?;
-        let last = t
-            .rank()?
-            .checked_sub(1)
-            .ok_or_else(|| OpError::shape("_euclidean_dist: X has no rows"))?;
-        let norms = b.reduce(OpId::Sum, &squares, &[last], true)?;
-        let ones = b.full(norms.shape()?, Val::int(1), norms.dtype())?;
-        OpResult::Ok((norms, ones, last))
-    };
-    let (x_norms, x_ones, last) = norms(b, x)?;
-    let (y_norms, y_ones, y_last) = norms(b, y)?;
-    if y_last == 0 {
-        return Err(OpError::shape("_euclidean_dist: X2 has no rows"));
-    }
-    let scaled = b.mul(x, Val::int(-2))?;
-    let left = b.cat(&[scaled, x_norms, x_ones], last)?;
-    let right = b.cat(&[y.clone(), y_ones, y_norms], y_last)?;
-    let right = b.transpose(&right, y_last - 1, y_last)?;
-    let squares = b.matmul(&left, &right)?;
-    let squares = b.op(OpId::Clamp, [squares.into(), Val::int(0)])?;
-    b.sqrt(&squares).map(Val::Leaf)
-}
-
-fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
-    for (name, t) in [("X1", x), ("X2", y)] {
-        if t.rank()? < 2 {
-            return Err(OpError::shape(format!(
-                "cdist only supports at least 2D tensors, {name} got: {}D",
-                t.rank()?
-            )));
-        }
-    }
-    let (m, n) = (x.shape()?.last().cloned(), y.shape()?.last().cloned());
-    if let (Some(m), Some(n)) = (&m, &n)
-        && m.sub(n).as_const().is_some_and(|d| d != 0)
-    {
-        return Err(OpError::shape(format!(
-            "X1 and X2 must have the same number of columns. X1: {m} X2: {n}"
-        )));
-    }
-    if is_distance_product(c, x, y)? {
-        return b.op(OpId::_EuclideanDist, [x.into(), y.into()]).map(Val::Leaf);
-    }
-    let (rx, ry) = (x.rank()?, y.rank()?);
-    let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
-    let d = b.sub(&x, &y)?;
-    last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
-}
-
-/// The number of rows above which torch computes Euclidean distances by a matrix product.
-const DISTANCE_ROWS: i64 = 25;
-
-/// Whether torch computes the distances by a matrix product, which rounds differently: `compute_mode` may forbid or demand it, and by
-/// default the number of rows decides.
-fn is_distance_product(c: &Call<Traced>, x: &Traced, y: &Traced) -> OpResult<bool> {
-    let (xs, ys) = (x.shape()?, y.shape()?);
-    let is_large = |shape: &[Dim]| shape[shape.len() - 2].as_const().is_some_and(|n| n > DISTANCE_ROWS);
-    let has_columns = xs.last().and_then(Dim::as_const).is_some_and(|n| n > 0);
-    let mode = c.get("compute_mode");
-    let wanted = match (mode.as_str(), mode.as_int()) {
-        (Some("use_mm_for_euclid_dist"), _) | (_, Some(1)) => true,
-        (Some("donot_use_mm_for_euclid_dist"), _) | (_, Some(2)) => false,
-        _ => is_large(xs) || is_large(ys),
-    };
-    Ok(wanted && has_columns && x.dtype() == y.dtype() && c.get("p").as_f64() == Some(2.0))
-}
-
-fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    let [n, _] = x.shape()? else {
-        return Err(OpError::shape(format!(
-            "pdist only supports 2D tensors, got: {}D",
-            x.rank()?
-        )));
-    };
-    let n = n.clone();
-    let pairs = b.op(
-        OpId::TriuIndices,
-        [Val::Int(n.clone()), Val::Int(n.clone()), Val::int(1)],
-    )?;
-    // All distances, from which those above the diagonal are taken: copies of the rows of each pair would take longer.
-    let sides = [b.unsqueeze(x, 1)?, b.unsqueeze(x, 0)?];
-    let d = b.sub(&sides[0], &sides[1])?;
-    let all = last_dim_norm(b, &d, c.get("p"), false)?;
-    let all = b.ravel(&all)?;
-    let [row, column] = [b.select(&pairs, 0, Dim::Const(0))?, b.select(&pairs, 0, Dim::Const(1))?];
-    let first = b.mul(&row, Val::Int(n))?;
-    let index = b.add(&first, &column)?;
-    b.index_select(all, Val::int(0), index).map(Val::Leaf)
 }
 
 fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {

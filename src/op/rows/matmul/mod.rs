@@ -1,10 +1,12 @@
 //! Matrix products.
 
+mod all_pairs;
 mod descriptors;
 mod distance;
 mod dynamic;
 mod einsum;
 mod grouped;
+mod pdist;
 mod products;
 
 use descriptors::{addmm, addmv, baddbmm, bmm, dot, linear, matmul, mm, mv, same_batch};
@@ -49,6 +51,7 @@ pub(super) fn rows() -> Vec<Op> {
         products::rows(),
         grouped::rows(),
         einsum::rows(),
+        all_pairs::rows(),
         distance::rows(),
         dynamic::rows(),
     ]

@@ -5,8 +5,8 @@ use crate::op::rows::dense::Number;
 use crate::tensor::WideLoop;
 use std::hint::select_unpredictable;
 
-/// Part of a row that is at least this long is compared with the maximum in vectors before it is compared one by one.
-const LONG: usize = 8;
+/// The maximum of a part of a row that is at least this long is found in vectors, and then its place.
+const LONG: usize = 16;
 
 /// The maxima of consecutive planes, and their places in their plane.
 pub(super) struct MaxPlanes<'a, T> {
@@ -122,9 +122,10 @@ impl<T: Number> Band<T> {
 #[inline(always)]
 fn raise_maxima<T: Number>(row: &[T], at: usize, columns: &[PoolWindow], out: &mut [T], places: &mut [i64]) {
     for ((best, place), c) in out.iter_mut().zip(places).zip(columns) {
-        let long = c.step == 1 && c.end >= c.start + LONG;
-        // Few rows have a new maximum.
-        if long && !row[c.start..c.end].iter().fold(false, |any, v| any | v.beats(*best)) {
+        if c.step == 1 && c.end >= c.start + LONG {
+            if let Some(k) = winner(&row[c.start..c.end], *best) {
+                (*best, *place) = (row[c.start + k], (at + c.start + k) as i64);
+            }
             continue;
         }
         for k in (c.start..c.end).step_by(c.step) {
@@ -132,6 +133,44 @@ fn raise_maxima<T: Number>(row: &[T], at: usize, columns: &[PoolWindow], out: &m
             *best = select_unpredictable(beats, row[k], *best);
             *place = select_unpredictable(beats, (at + k) as i64, *place);
         }
+    }
+}
+
+/// The index of the element that replaces `best` as the maximum in a walk through the elements: the last NaN, or else the first of the
+/// largest ones.
+#[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "loops over indices become vector code more often"
+)]
+fn winner<T: Number>(v: &[T], best: T) -> Option<usize> {
+    // Maxima of one lane would wait for each other.
+    const LANES: usize = 32;
+    let (mut most, mut nans) = ([best; LANES], [false; LANES]);
+    let (chunks, rest) = v.as_chunks::<LANES>();
+    for i in 0..chunks.len() {
+        for k in 0..LANES {
+            let x = chunks[i][k];
+            most[k] = if x > most[k] { x } else { most[k] };
+            nans[k] |= x.is_nan();
+        }
+    }
+    for k in 0..rest.len() {
+        most[k] = if rest[k] > most[k] { rest[k] } else { most[k] };
+        nans[k] |= rest[k].is_nan();
+    }
+    let (mut top, mut any) = (best, false);
+    for k in 0..LANES {
+        top = if most[k] > top { most[k] } else { top };
+        any |= nans[k];
+    }
+    if any {
+        return v.iter().rposition(|x| x.is_nan());
+    }
+    // Nothing is above a NaN that came before.
+    match top > best {
+        true => v.iter().position(|x| *x == top),
+        false => None,
     }
 }
 
@@ -155,6 +194,29 @@ mod tests {
         (best.0.to_bits(), best.1 as i64)
     }
 
+    #[test]
+    fn the_winner_is_that_of_a_walk() {
+        let mut random = SplitMix::new(13);
+        for n in [16, 31, 32, 33, 100, 200] {
+            for values in [
+                &[1.0f32, 0.0, -0.0, 2.0][..],
+                &[1.0, 1.0, 1.0, 1.0, f32::NAN],
+                &[f32::NEG_INFINITY],
+            ] {
+                for best in [f32::NEG_INFINITY, 1.0, 5.0, f32::NAN] {
+                    let v: Vec<f32> = (0..n).map(|_| random.pick(values)).collect();
+                    let (mut most, mut want) = (best, None);
+                    for (k, &x) in v.iter().enumerate() {
+                        if x > most || x.is_nan() {
+                            (most, want) = (x, Some(k));
+                        }
+                    }
+                    assert_eq!(super::winner(&v, best), want, "{v:?} after {best}");
+                }
+            }
+        }
+    }
+
     /// Few numbers, so that most windows have several maxima, with zeros of both signs and NaN.
     #[test]
     fn maxima_and_places_are_those_of_a_walk_through_the_window() {
@@ -165,6 +227,7 @@ mod tests {
             [7, 40, 5, 3, 2, 1],
             [12, 12, 1, 1, 0, 1],
             [20, 33, 9, 4, 4, 1],
+            [40, 300, 39, 19, 2, 1],
         ] {
             let x: Vec<f32> = (0..h * w)
                 .map(|_| random.pick(&[1.0, 0.0, -0.0, -2.0, 2.0, f32::NEG_INFINITY, f32::NAN, 1.0]))

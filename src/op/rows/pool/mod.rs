@@ -1,5 +1,6 @@
 //! Pooling: maxima and means over windows.
 
+mod lanes;
 mod maxima;
 mod planes;
 mod unpool;

@@ -1,5 +1,6 @@
 //! The loops over pooling windows, plane by plane.
 
+use super::lanes::{MaxLanes, MeanLanes};
 use super::maxima::MaxPlanes;
 use super::window::{Kind, Planes, PoolWindow, prepare_planes};
 use crate::op::rows::dense::{Number, native, with_number, zeros};
@@ -39,6 +40,16 @@ fn max_planes<T: Number>(p: &Planes, out: &mut [T], places: &mut [i64], pool: &P
     let len = planes * p.out_plane();
     run_pairs(pool, (out, len), (places, len), |i, out, places| {
         let x = &x[i * planes * p.plane()..];
+        let lanes = p.in_lanes(out.len() / p.out_plane());
+        let (x_lanes, x) = x.split_at(lanes * p.plane());
+        let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
+        let (places_lanes, places) = places.split_at_mut(lanes * p.out_plane());
+        run_wide(MaxLanes {
+            planes: p,
+            x: x_lanes,
+            out: out_lanes,
+            places: places_lanes,
+        });
         run_wide(MaxPlanes {
             planes: p,
             x,
@@ -87,7 +98,7 @@ fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&mut ViewMut<'
 
 /// The divisor that turns a window's sum into a mean.
 #[derive(Clone, Copy)]
-enum Divisor {
+pub(super) enum Divisor {
     /// The number of elements in the window.
     Present,
     /// The window's size including padding.
@@ -101,7 +112,7 @@ enum Divisor {
 impl Divisor {
     /// The mean of a window with this sum.
     #[inline(always)]
-    fn divide<T: Number>(self, sum: T, window: [&PoolWindow; 3]) -> T {
+    pub(super) fn divide<T: Number>(self, sum: T, window: [&PoolWindow; 3]) -> T {
         let present = |v: &PoolWindow| v.end.saturating_sub(v.start) as i64;
         let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
         match self {
@@ -142,9 +153,18 @@ fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T], pool: &Po
     let x = p.x.as_slice::<T>();
     let planes = p.planes_per_part(size_of::<T>(), pool);
     pool.run_parts(out, planes * p.out_plane(), |i, out| {
-        let x = x[i * planes * p.plane()..].chunks_exact(p.plane());
+        let lanes = p.in_lanes(out.len() / p.out_plane());
+        let (x_lanes, x) = x[i * planes * p.plane()..].split_at(lanes * p.plane());
+        let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
+        run_wide(MeanLanes {
+            planes: p,
+            divisor,
+            x: x_lanes,
+            out: out_lanes,
+        });
         let outs = out.chunks_exact_mut(p.out_plane());
-        x.zip(outs).for_each(|(x, out)| mean_plane(p, divisor, x, out));
+        let planes = x.chunks_exact(p.plane()).zip(outs);
+        planes.for_each(|(x, out)| mean_plane(p, divisor, x, out));
     });
 }
 

@@ -1,10 +1,12 @@
 //! Random tensors of further distributions, including those whose parameters are tensors.
 
-use super::{draw_elements, float_type, result_spec};
+use super::multinomial::{multinomial, multinomial_type};
+use super::{draw_elements, float_type};
 use crate::op::emit::dims_val;
-use crate::op::random::{self, Generator};
+use crate::op::random;
 use crate::op::{Build, Call, DrawOrder, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
-use crate::tensor::{Scalar, Tensor};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -253,7 +255,7 @@ fn count_rows() -> Vec<Op> {
         Op::new(
             "poisson(Tensor self) -> Tensor",
             |c, _| float_type(c),
-            Meaning::Routine(poisson),
+            Meaning::Fill(poisson),
         )
         .doc("Poisson random numbers with self's elements as means")
         .spelled("torch.@")
@@ -264,7 +266,7 @@ fn count_rows() -> Vec<Op> {
         Op::new(
             "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",
             multinomial_type,
-            Meaning::Routine(multinomial),
+            Meaning::Fill(multinomial),
         )
         .doc("indices drawn from each row with its elements as weights")
         .spelled("aten.@ torch.@ Tensor.@"),
@@ -284,115 +286,17 @@ fn scaled_normal(
     b.add(x, mean).map(Val::Leaf)
 }
 
-fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn poisson(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
     // NaN is none either.
     let is_rate = |i: usize| t.get(i).to_f64() >= 0.0;
-    if !(0..t.numel()).all(is_rate) {
+    let are_rates = match t.dtype() {
+        DType::F32 => t.as_slice::<f32>().iter().all(|&x| x >= 0.0),
+        _ => (0..t.numel()).all(is_rate),
+    };
+    if !are_rates {
         return Err(OpError::value("invalid Poisson rate, expected rate to be non-negative"));
     }
-    let mut i = 0;
-    draw_elements(c, &mut |g, _| {
-        i += 1;
-        Scalar::F64(g.poisson(t.get(i - 1).to_f64()) as f64)
-    })
-}
-
-fn multinomial_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    let (dtype, shape) = c.shaped("self")?;
-    if !dtype.is_float() {
-        return Err(OpError::dtype(format!(
-            "multinomial only supports floating-point dtypes for input, got: {}",
-            dtype.scalar_type_name()
-        )));
-    }
-    let [lead @ .., categories] = shape else {
-        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
-    };
-    if lead.len() > 1 {
-        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
-    }
-    let n = c.int("num_samples")?;
-    if n <= 0 {
-        return Err(OpError::arg("num_samples", "cannot sample n_sample <= 0 samples"));
-    }
-    if !c.bool("replacement")? && categories.as_const().is_some_and(|k| n > k) {
-        let title = "cannot sample n_sample > prob_dist.size(-1) samples without replacement";
-        return Err(OpError::arg("num_samples", title));
-    }
-    let mut shape = lead.to_vec();
-    shape.push(Dim::Const(n));
-    Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
-}
-
-fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let t = c.leaf("self")?;
-    let (_, shape, _) = result_spec(c)?;
-    let categories = t.shape().last().copied().unwrap_or(0);
-    let n = shape.last().copied().unwrap_or(0);
-    let weights = t.to(DType::F64);
-    let weights = weights.as_slice::<f64>();
-    if weights.iter().any(|w| !w.is_finite() || *w < 0.0) {
-        let title = "probability tensor contains either `inf`, `nan` or element < 0";
-        return Err(OpError::value(title));
-    }
-    let rows = weights.chunks_exact(categories.max(1));
-    if rows.clone().any(|r| r.iter().sum::<f64>() <= 0.0) {
-        return Err(OpError::value(
-            "invalid multinomial distribution (sum of probabilities <= 0)",
-        ));
-    }
-    let replacement = c.bool("replacement")? && n > 1;
-    let picked: Vec<i64> = random::with_stream(|g| match replacement {
-        true => rows.flat_map(|r| with_replacement(g, t.dtype(), r, n)).collect(),
-        false => {
-            // All numbers are drawn before the first is used.
-            let times: Vec<f64> = weights.iter().map(|_| g.exponential(1.0)).collect();
-            let rows = rows.zip(times.chunks_exact(categories.max(1)));
-            rows.flat_map(|(r, q)| top_quotients(t.dtype(), r, q, n)).collect()
-        }
-    });
-    Ok(Val::Leaf(Tensor::from_fn(DType::I64, &shape, |i| {
-        Scalar::Int(DType::I64, picked[i])
-    })))
-}
-
-/// The sums of the first weights over the sum of all, each rounded by `round`.
-#[inline(always)]
-fn cumulative_shares(weights: &[f64], round: impl Fn(f64) -> f64) -> Vec<f64> {
-    let mut sum = 0.0;
-    let add = |w: &f64| {
-        sum = round(sum + w);
-        sum
-    };
-    let mut sums: Vec<f64> = weights.iter().map(add).collect();
-    sums.iter_mut().for_each(|s| *s = round(*s / sum));
-    sums
-}
-
-/// Samples by the cumulative sum of the weights, in the tensor's own arithmetic.
-fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) -> Vec<i64> {
-    let mut sums = match dtype {
-        DType::F32 => cumulative_shares(weights, |x| x as f32 as f64),
-        _ => cumulative_shares(weights, |x| random::round_to_dtype(dtype, x)),
-    };
-    if let Some(last) = sums.last_mut() {
-        *last = 1.0;
-    }
-    let mut pick = || {
-        let u = g.unit_interval(DType::F64);
-        sums.partition_point(|s| *s < u) as i64
-    };
-    (0..n).map(|_| pick()).collect()
-}
-
-/// Samples without replacement: the indices of the `n` largest quotients of weight and exponential number, which are
-/// the first arrivals of a race.
-fn top_quotients(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
-    let cast = |x: f64| random::round_to_dtype(dtype, x);
-    let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();
-    let mut order: Vec<i64> = (0..scores.len() as i64).collect();
-    order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
-    order.truncate(n);
-    order
+    random::with_stream(|g| g.fill_poisson(&mut outs[0], t));
+    Ok(())
 }

@@ -3,10 +3,12 @@
 mod distributions;
 mod dropout;
 mod gumbel;
+mod multinomial;
 
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
 use crate::op::rows::creation::size_arg;
+use crate::op::rows::dense::zeros;
 use crate::op::{Call, DrawOrder, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
 use crate::parallel::Pool;
 use crate::tensor::{Scalar, Tensor, ViewMut, byte_len};
@@ -152,13 +154,16 @@ fn some_between(low: i64, high: i64) -> OpResult<()> {
     }
 }
 
-fn draw_permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let n = c.int("n")?;
-    let (dtype, shape, _) = result_spec(c)?;
-    let order = random::with_stream(|g| g.permutation(n.max(0) as usize));
-    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| {
-        Scalar::Int(DType::I64, order[i])
-    })))
+fn draw_permutation(_: &Call<Tensor>, outs: &mut [ViewMut<'_>], _: &Pool) -> OpResult<()> {
+    let dtype = outs[0].dtype();
+    if dtype == DType::I64 {
+        random::with_stream(|g| g.fill_permutation(outs[0].as_mut_slice()));
+        return Ok(());
+    }
+    let mut order = zeros(DType::I64, outs[0].shape())?;
+    random::with_stream(|g| g.fill_permutation(order.as_mut_slice()));
+    outs[0].fill_from(&order.to(dtype));
+    Ok(())
 }
 
 fn integer_rows() -> Vec<Op> {
@@ -213,7 +218,7 @@ fn bounded_integer_rows() -> Vec<Op> {
                 Some(n) if n < 0 => Err(OpError::arg("n", format!("n must be non-negative, got {n}"))),
                 _ => random_type(c, DType::I64).map(Val::Leaf),
             },
-            Meaning::Routine(draw_permutation),
+            Meaning::Fill(draw_permutation),
         )
         .doc("a random permutation of 0, 1, … n - 1")
         .spelled("aten.@ aten.@.generator torch.@"),
@@ -302,7 +307,7 @@ fn exponential_row() -> Op {
     Op::new(
         "exponential(Tensor self, float lambd=1.) -> Tensor",
         |c, _| float_type(c),
-        Meaning::Routine(|c| {
+        Meaning::Fill(|c, outs, _| {
             let lambda = c.f64("lambd")?;
             if lambda <= 0.0 {
                 return Err(OpError::arg(
@@ -310,7 +315,8 @@ fn exponential_row() -> Op {
                     format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
                 ));
             }
-            draw_elements(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
+            random::with_stream(|g| g.fill_exponential(&mut outs[0], lambda));
+            Ok(())
         }),
     )
     .draws(DrawOrder::InPlace)

@@ -1,5 +1,6 @@
 //! Positions of extrema.
 
+use super::packed::{BestInFewColumns, BestInShortLines, FEW, SHORT, are_few_long_columns};
 use super::scan::{lines_of, place_type};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::fill::units_per_part;
@@ -130,6 +131,9 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     let t = c.leaf("self")?;
     let lines = lines_of(c, t)?;
     let out = out.as_mut_slice::<i64>();
+    // Processors compare f32.
+    let wide = matches!(t.dtype(), DType::F16 | DType::BF16).then(|| t.to(DType::F32));
+    let t = wide.as_ref().unwrap_or(t);
     with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out, pool), else {
         match WideValues::from_tensor(t) {
             WideValues::Float(v) => arg_lines(&v, &lines, largest, out, pool),
@@ -145,31 +149,48 @@ fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64],
     }
     let (n, width) = (lines.len, lines.inner);
     let count = units_per_part(out.len(), n * size_of::<T>(), pool);
-    if width == 1 {
+    if n == 1 {
+        return pool.run_parts(out, count, |_, out| out.fill(0));
+    }
+    let short = lines.outer > 1 && n <= SHORT && width <= FEW;
+    if width == 1 && !short {
         return pool.run_parts(out, count, |i, out| {
             let v = &v[i * count * n..];
             run_wide(BestInLines { v, n, largest, out });
         });
     }
-    let columns = |rows: &[T], first: usize, out: &mut [i64]| {
-        let best = rows[first..][..out.len()].to_vec();
-        run_wide(BestInColumns {
-            rows,
-            width,
-            first,
-            largest,
-            best,
-            out,
-        });
-    };
-    if lines.outer == 1 {
-        return pool.run_parts(out, count, |i, out| columns(v, i * count, out));
+    if lines.outer == 1 && !are_few_long_columns(n, width) {
+        return pool.run_parts(out, count, |i, out| columns(v, width, i * count, largest, out));
     }
     let blocks = count.div_ceil(width);
     pool.run_parts(out, blocks * width, |i, out| {
-        let v = v[i * blocks * n * width..].chunks_exact(n * width);
-        out.chunks_exact_mut(width)
-            .zip(v)
-            .for_each(|(o, rows)| columns(rows, 0, o));
+        let v = &v[i * blocks * n * width..][..out.len() * n];
+        if short {
+            return run_wide(BestInShortLines {
+                v,
+                n,
+                width,
+                largest,
+                out,
+            });
+        }
+        let pairs = out.chunks_exact_mut(width).zip(v.chunks_exact(n * width));
+        pairs.for_each(|(out, v)| match are_few_long_columns(n, width) {
+            true => run_wide(BestInFewColumns { v, largest, out }),
+            false => columns(v, width, 0, largest, out),
+        });
+    });
+}
+
+/// The positions of the extrema of columns, from `first` on, of rows of `width` elements.
+fn columns<T: Cell>(rows: &[T], width: usize, first: usize, largest: bool, out: &mut [i64]) {
+    let best = rows[first..][..out.len()].to_vec();
+    run_wide(BestInColumns {
+        rows,
+        width,
+        first,
+        largest,
+        best,
+        out,
     });
 }

@@ -6,6 +6,7 @@ mod hash;
 mod histogram;
 mod mode;
 mod moments;
+mod packed;
 mod running;
 mod runs;
 mod scan;

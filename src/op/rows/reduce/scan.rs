@@ -169,7 +169,9 @@ fn cumulative_rows() -> Vec<Op> {
         Op::new(
             "cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Fill(|c, outs, pool| scan_tensor(c, (&mut outs[0], pool), 0., |a, x| a + x, i64::wrapping_add)),
+            Meaning::Fill(|c, outs, pool| {
+                scan_tensor(c, (&mut outs[0], pool), |x| 0. + x, |a, x| a + x, i64::wrapping_add)
+            }),
         )
         .doc("the cumulative sum along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -178,7 +180,7 @@ fn cumulative_rows() -> Vec<Op> {
         Op::new(
             "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Fill(|c, outs, pool| scan_tensor(c, (&mut outs[0], pool), 1., |a, x| a * x, i64::wrapping_mul)),
+            Meaning::Fill(|c, outs, pool| scan_tensor(c, (&mut outs[0], pool), |x| x, |a, x| a * x, i64::wrapping_mul)),
         )
         .doc("the cumulative product along a dim; integers and bools yield i64")
         .spelled("aten.@ torch.@ Tensor.@")
@@ -244,7 +246,8 @@ fn scan_log_sums(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool) -> OpResu
     let t = c.leaf("self")?;
     let lines = lines_of(c, t)?;
     if lines.inner != 1 || t.rank() == 0 || t.numel() == 0 {
-        return scan_tensor(c, (out, pool), f64::NEG_INFINITY, log_add_exp, |a, _| a);
+        // The logarithm of a single exponential takes no exponential.
+        return scan_tensor(c, (out, pool), |x| 0. + x, log_add_exp, |a, _| a);
     }
     let mut wide = t.to(DType::F64);
     let rows = units_per_part(lines.outer, 64 * lines.len, pool);
@@ -314,11 +317,11 @@ pub(super) fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// A running combination, in f64 for floats (torch also accumulates f32 in f64) and in wrapping i64 for integers. For
-/// floats it begins with `start`, so that an initial -0.0 becomes 0.0.
+/// floats `first` gives the first result, so that an initial -0.0 becomes 0.0 in sums.
 fn scan_tensor(
     c: &Call<Tensor>,
     (out, pool): (&mut ViewMut<'_>, &Pool),
-    start: f64,
+    first: fn(f64) -> f64,
     float: fn(f64, f64) -> f64,
     int: fn(i64, i64) -> i64,
 ) -> OpResult<()> {
@@ -330,14 +333,20 @@ fn scan_tensor(
     let mut values = WideValues::from_tensor(&t);
     match &mut values {
         // torch returns a 0-dim tensor unchanged.
-        WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(start), float, pool),
+        WideValues::Float(v) => scan_lines(v, &lines, (t.rank() > 0).then_some(first), float, pool),
         WideValues::Int(v) => scan_lines(v, &lines, None, int, pool),
     }
     out.fill_from(&tensor_of(dtype, t.shape(), &values));
     Ok(())
 }
 
-fn scan_lines<N: Copy + Send + Sync>(v: &mut [N], lines: &DimLines, start: Option<N>, f: fn(N, N) -> N, pool: &Pool) {
+fn scan_lines<N: Copy + Send + Sync>(
+    v: &mut [N],
+    lines: &DimLines,
+    first: Option<fn(N) -> N>,
+    f: fn(N, N) -> N,
+    pool: &Pool,
+) {
     let (n, inner) = (lines.len, lines.inner);
     if v.is_empty() {
         return;
@@ -346,8 +355,8 @@ fn scan_lines<N: Copy + Send + Sync>(v: &mut [N], lines: &DimLines, start: Optio
     let blocks = units_per_part(lines.outer, 8 * n * inner * size_of::<N>(), pool);
     pool.run_parts(v, blocks * n * inner, |_, v| {
         for rows in v.chunks_exact_mut(n * inner) {
-            if let Some(start) = start {
-                rows[..inner].iter_mut().for_each(|x| *x = f(start, *x));
+            if let Some(first) = first {
+                rows[..inner].iter_mut().for_each(|x| *x = first(*x));
             }
             for k in inner..rows.len() {
                 rows[k] = f(rows[k - inner], rows[k]);

@@ -9,8 +9,10 @@ mod grid_half;
 mod grid_kernel;
 mod regions;
 mod resample;
+mod resample_axis;
 mod resample_bytes;
 mod resample_lines;
+mod resample_small;
 mod rois;
 
 use crate::diag::Code;

@@ -3,6 +3,7 @@
 mod interpolate;
 
 use self::interpolate::interpolate_row;
+use super::resample_axis::Axis;
 use super::resample_bytes::{Taps, fixed_point};
 use super::resample_lines::{blend_taps, resample_nearest};
 use crate::op::rows::dense::native;
@@ -11,11 +12,10 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
-use smallvec::smallvec;
 
 /// The interpolation method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ResampleMode {
+pub(super) enum ResampleMode {
     Nearest,
     NearestExact,
     Linear,
@@ -161,98 +161,15 @@ fn upsample_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
 
-/// Rounds to the dtype that torch computes coordinates in.
-fn round_to(single: bool, x: f64) -> f64 {
-    if single { x as f32 as f64 } else { x }
-}
-
-fn source_step(n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> f64 {
-    let r = |x| round_to(single, x);
-    if align {
-        return if out > 1 {
-            r(r((n - 1) as f64) / r((out - 1) as f64))
-        } else {
-            0.0
-        };
-    }
-    match scale {
-        Some(s) if s > 0.0 => r(1.0 / s),
-        _ => r(n as f64 / out as f64),
-    }
-}
-
-fn cubic_weights(t: f64, a: f64) -> [f64; 4] {
-    let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
-}
-
-fn axis_taps(mode: ResampleMode, n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> Vec<Taps> {
-    let r = |x| round_to(single, x);
-    let step = source_step(n, out, align, scale, single);
-    let last = n - 1;
-    let taps_of = |i: usize| -> Taps {
-        let source = if align {
-            r(step * i as f64)
-        } else {
-            r(r(step * (i as f64 + 0.5)) - 0.5)
-        };
-        match mode {
-            ResampleMode::Nearest => smallvec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
-            ResampleMode::NearestExact => smallvec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
-            ResampleMode::Linear => {
-                if n == out {
-                    return smallvec![(i, 1.0)];
-                }
-                let s = source.max(0.0);
-                let place = (s.floor() as usize).min(last);
-                let t = r(s - place as f64).clamp(0.0, 1.0);
-                smallvec![(place, r(1.0 - t)), ((place + 1).min(last), t)]
-            }
-            ResampleMode::Cubic => {
-                let below = source.floor();
-                let w = cubic_weights(r(source - below), -0.75);
-                (0..4)
-                    .map(|k| ((below as i64 - 1 + k as i64).clamp(0, last as i64) as usize, r(w[k])))
-                    .collect()
-            }
-            ResampleMode::LinearSmooth | ResampleMode::CubicSmooth => smooth_taps(mode, n, step, i),
-        }
-    };
-    (0..out).map(taps_of).collect()
-}
-
-/// The filter stretched by the step and normalised (torch's antialiasing, which is that of Pillow).
-fn smooth_taps(mode: ResampleMode, n: usize, step: f64, i: usize) -> Taps {
-    let half = if mode == ResampleMode::LinearSmooth { 1.0 } else { 2.0 };
-    let wide = step.max(1.0);
-    let (support, centre) = (half * wide, step * (i as f64 + 0.5));
-    let first = ((centre - support + 0.5) as i64).max(0);
-    let end = ((centre + support + 0.5) as i64).min(n as i64);
-    let filter = |x: f64| {
-        let x = x.abs();
-        match mode {
-            ResampleMode::LinearSmooth => (1.0 - x).max(0.0),
-            _ if x < 1.0 => cubic_weights(x, -0.5)[1],
-            _ if x < 2.0 => cubic_weights(x - 1.0, -0.5)[0],
-            _ => 0.0,
-        }
-    };
-    let w: Vec<f64> = (first..end).map(|j| filter((j as f64 - centre + 0.5) / wide)).collect();
-    let sum: f64 = w.iter().sum();
-    let sum = if sum == 0.0 { 1.0 } else { sum };
-    (first..end).zip(w).map(|(j, w)| (j as usize, w / sum)).collect()
-}
-
 fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let (n, mode) = dims_and_mode(c.op.name);
     let (x, out) = (c.leaf("self")?, &mut outs[0]);
     let align = c.op.schema.index_of("align_corners").is_some() && c.bool("align_corners")?;
     let bytes = x.dtype() == DType::U8 && n == 2;
     let single = x.dtype() != DType::F64 && !bytes;
-    let mut along: Vec<Vec<Taps>> = vec![vec![smallvec![(0, 1.0)]]; 3 - n];
+    let mut axes = vec![Axis::unchanged(1); 3 - n];
     for (d, s) in scale_factors(c, n)?.into_iter().enumerate() {
-        along.push(axis_taps(mode, x.shape()[d + 2], out.shape()[d + 2], align, s, single));
+        axes.push(Axis::new(mode, x.shape()[d + 2], out.shape()[d + 2], align, s, single));
     }
     let mut size = [1; 3];
     size[3 - n..].copy_from_slice(&x.shape()[2..]);
@@ -260,31 +177,32 @@ fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult
         return Ok(());
     }
     if matches!(mode, ResampleMode::Nearest | ResampleMode::NearestExact) {
-        resample_nearest(x, size, &along, out, pool);
+        resample_nearest(x, size, &axes, out, pool)?;
     } else if bytes {
-        fixed_point(x, &along[1..], out.as_mut_slice(), pool);
+        let along: Vec<Vec<Taps>> = axes[1..].iter().map(Axis::taps).collect();
+        fixed_point(x, &along, out.as_mut_slice(), pool);
     } else {
-        blend(x, size, &along, out, pool);
+        blend(x, size, &axes, out, pool);
     }
     Ok(())
 }
 
 /// Resamples by weighted sums, computed in f32 or f64.
-fn blend(x: &Tensor, size: [usize; 3], along: &[Vec<Taps>], out: &mut ViewMut<'_>, pool: &Pool) {
+fn blend(x: &Tensor, size: [usize; 3], axes: &[Axis], out: &mut ViewMut<'_>, pool: &Pool) {
     match (x.dtype(), native(x.dtype())) {
-        (DType::F32, _) => blend_taps(x.as_slice::<f32>(), size, along, out.as_mut_slice(), pool),
-        (DType::F64, _) => blend_taps(x.as_slice::<f64>(), size, along, out.as_mut_slice(), pool),
+        (DType::F32, _) => blend_taps(x.as_slice::<f32>(), size, axes, out.as_mut_slice(), pool),
+        (DType::F64, _) => blend_taps(x.as_slice::<f64>(), size, axes, out.as_mut_slice(), pool),
         (d, DType::F32) => {
             let mut y = Tensor::zeros(DType::F32, out.shape());
             let wide = x.to(DType::F32);
-            blend_taps(wide.as_slice::<f32>(), size, along, y.as_mut_slice(), pool);
+            blend_taps(wide.as_slice::<f32>(), size, axes, y.as_mut_slice(), pool);
             out.fill_from(&y.to(d));
         }
         // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
         (d, _) => {
             let mut y = Tensor::zeros(DType::F64, out.shape());
             let wide = x.to(DType::F64);
-            blend_taps(wide.as_slice::<f64>(), size, along, y.as_mut_slice(), pool);
+            blend_taps(wide.as_slice::<f64>(), size, axes, y.as_mut_slice(), pool);
             let whole = |v: &mut f64| *v = v.round().clamp(0.0, 255.0);
             y.as_mut_slice::<f64>().iter_mut().for_each(whole);
             out.fill_from(&y.to(d));

@@ -1,22 +1,35 @@
 //! The loops of resampling. A line of the operand is resampled along the last dim once; sums of such lines are lines of the result.
 
+use super::resample_axis::{Axis, EvenTaps};
 use super::resample_bytes::Taps;
+use super::resample_small::SmallPlanes;
 use crate::op::rows::fill::{units_per_part, with_word};
+use crate::op::{OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Places, Tensor, ViewMut, gather_weighted, with_wide_vectors};
+use crate::tensor::{Places, Tensor, ViewMut, Windows, gather_weighted, with_wide_vectors};
 use smallvec::SmallVec;
 use std::ops::{Add, Mul};
 
 /// Resamples planes of `size` by copies of elements; each index of `along` has one tap.
-pub(super) fn resample_nearest(x: &Tensor, size: [usize; 3], along: &[Vec<Taps>], out: &mut ViewMut<'_>, pool: &Pool) {
-    let columns: Vec<usize> = along[2].iter().map(|t| t[0].0).collect();
-    let lines: Vec<usize> = along[0]
-        .iter()
-        .flat_map(|d| along[1].iter().map(|h| d[0].0 * size[1] + h[0].0))
-        .collect();
+pub(super) fn resample_nearest(
+    x: &Tensor,
+    size: [usize; 3],
+    axes: &[Axis],
+    out: &mut ViewMut<'_>,
+    pool: &Pool,
+) -> OpResult<()> {
+    let [Some(planes), Some(rows), Some(columns)] = [0, 1, 2].map(|d| axes[d].nearest_places()) else {
+        return Err(OpError::shape(
+            "dims of more than 2^31 - 1 elements cannot be resampled",
+        ));
+    };
+    let line = |d: i32, h: i32| d as usize * size[1] + h as usize;
+    let lines = planes.iter().flat_map(|&d| rows.iter().map(move |&h| line(d, h)));
+    let lines: Vec<usize> = lines.collect();
+    let columns = Columns::new(columns, size[2], x.numel() / size[2]);
     let (src, dst) = (x.bytes(), out.bytes_mut());
     with_word!(x.dtype().size(), src, dst, |src, dst| {
-        let n = lines.len() * columns.len();
+        let n = lines.len() * columns.places.len();
         let planes = units_per_part(dst.len() / n, n * x.dtype().size(), pool);
         let plane: usize = size.iter().product();
         pool.run_parts(dst, planes * n, |i, dst| {
@@ -25,22 +38,45 @@ pub(super) fn resample_nearest(x: &Tensor, size: [usize; 3], along: &[Vec<Taps>]
                 .for_each(|(x, out)| copy_plane(x, size[2], &lines, &columns, out));
         });
     });
+    Ok(())
+}
+
+/// The places in a line of the operand of the elements of one of the result.
+struct Columns {
+    places: Vec<i32>,
+    /// Whether these are all elements in their order.
+    whole: bool,
+    windows: Option<Windows>,
+}
+
+impl Columns {
+    /// For `uses` lines of `width` elements.
+    fn new(places: Vec<i32>, width: usize, uses: usize) -> Columns {
+        let whole = places.len() == width && places.iter().enumerate().all(|(i, &c)| i == c as usize);
+        let several = !whole && uses >= SEVERAL;
+        let windows = several.then(|| Windows::new(width, std::slice::from_ref(&places)));
+        Columns {
+            whole,
+            windows: windows.flatten(),
+            places,
+        }
+    }
 }
 
 /// Copies the elements at `columns` of each of `lines`, which have `width` elements.
-fn copy_plane<T: Copy>(x: &[T], width: usize, lines: &[usize], columns: &[usize], out: &mut [T]) {
-    let n = columns.len();
-    let whole = n == width && columns.iter().enumerate().all(|(i, &c)| i == c);
+fn copy_plane<T: Copy>(x: &[T], width: usize, lines: &[usize], columns: &Columns, out: &mut [T]) {
+    let n = columns.places.len();
     for (k, &line) in lines.iter().enumerate() {
         let from = &x[line * width..][..width];
         let (done, rest) = out.split_at_mut(k * n);
         let to = &mut rest[..n];
-        if whole {
+        if columns.whole {
             to.copy_from_slice(from);
         } else if k > 0 && lines[k - 1] == line {
             to.copy_from_slice(&done[(k - 1) * n..]);
-        } else {
-            to.iter_mut().zip(columns).for_each(|(o, &c)| *o = from[c]);
+        } else if !columns.windows.as_ref().is_some_and(|w| w.copy(from, 0, to)) {
+            let places = to.iter_mut().zip(&columns.places);
+            places.for_each(|(o, &c)| *o = from[c as usize]);
         }
     }
 }
@@ -64,37 +100,47 @@ impl Weight for f64 {
     }
 }
 
+/// For fewer lines, windows take longer to find than they save.
+const SEVERAL: usize = 8;
+
 /// The taps of all elements of a line.
-enum LineTaps<T> {
+pub(super) enum LineTaps<T> {
     /// Every element has the same number of taps: their places and weights, tap by tap.
-    Even(Vec<Places<Vec<i32>>>, Vec<Vec<T>>),
+    Even(Vec<Places<Vec<i32>>>, Vec<Vec<T>>, Option<Windows>),
     Uneven(Vec<Vec<(usize, T)>>),
 }
 
 impl<T: Weight> LineTaps<T> {
-    /// The taps in lines of `n` elements.
-    fn new(taps: &[Taps], n: usize) -> LineTaps<T> {
-        let count = taps[0].len();
-        let narrow = taps.iter().flatten().all(|t| i32::try_from(t.0).is_ok());
-        if !narrow || !matches!(count, 1 | 2 | 4) || taps.iter().any(|t| t.len() != count) {
-            let converted = |t: &Taps| t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
-            return LineTaps::Uneven(taps.iter().map(converted).collect());
+    /// The taps in lines of `n` elements, for `uses` lines.
+    fn new(axis: &Axis, n: usize, uses: usize) -> LineTaps<T> {
+        match axis.even_taps() {
+            Some(taps) => LineTaps::even(taps, n, uses),
+            None => {
+                let converted = |t: &[(usize, f64)]| t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
+                LineTaps::Uneven(axis.taps().iter().map(|t| converted(t)).collect())
+            }
         }
-        let places = |k: usize| Places::new(n, taps.iter().map(|t| t[k].0 as i32).collect());
-        let weights = |k: usize| taps.iter().map(|t| T::from_f64(t[k].1)).collect();
-        LineTaps::Even((0..count).map(places).collect(), (0..count).map(weights).collect())
+    }
+
+    pub(super) fn even(taps: EvenTaps<T>, n: usize, uses: usize) -> LineTaps<T> {
+        let windows = (uses >= SEVERAL).then(|| Windows::new(n, &taps.places)).flatten();
+        let places = taps.places.into_iter().map(|p| Places::new(n, p));
+        LineTaps::Even(places.collect(), taps.weights, windows)
     }
 
     /// The sums of a line's elements from `first` on.
-    fn apply(&self, line: &[T], first: usize, out: &mut [T]) {
+    pub(super) fn apply(&self, line: &[T], first: usize, out: &mut [T]) {
         let range = first..first + out.len();
         match self {
-            LineTaps::Even(p, w) => {
+            LineTaps::Even(p, w, windows) => {
                 let (p, w) = (|k: usize| p[k].part(range.clone()), |k: usize| &w[k][range.clone()]);
+                let near = windows.as_ref();
                 match self.count() {
                     1 if w(0).iter().all(|w| *w == T::from_f64(1.0)) => p(0).gather(line, out),
                     1 => gather_weighted(line, [p(0)], [w(0)], out),
+                    2 if near.is_some_and(|n| n.sum(line, [0, 1].map(w), first, out)) => {}
                     2 => gather_weighted(line, [0, 1].map(p), [0, 1].map(w), out),
+                    _ if near.is_some_and(|n| n.sum(line, [0, 1, 2, 3].map(w), first, out)) => {}
                     _ => gather_weighted(line, [0, 1, 2, 3].map(p), [0, 1, 2, 3].map(w), out),
                 }
             }
@@ -109,7 +155,7 @@ impl<T: Weight> LineTaps<T> {
     /// The number of taps of each element, if it is the same for all.
     fn count(&self) -> usize {
         match self {
-            LineTaps::Even(p, _) => p.len(),
+            LineTaps::Even(p, ..) => p.len(),
             LineTaps::Uneven(_) => 0,
         }
     }
@@ -150,34 +196,58 @@ impl<T: Weight> LineCache<T> {
 }
 
 /// Taps of the outer two dims. The bool says that there is one tap of weight 1.
-type OuterTaps<T> = [Vec<(SmallVec<[(usize, T); 4]>, bool)>; 2];
+pub(super) type OuterTaps<T> = [OuterLine<T>; 2];
+
+/// The taps along one of these dims, and for each place whether it copies an element.
+pub(super) type OuterLine<T> = Vec<(SmallVec<[(usize, T); 4]>, bool)>;
 
 /// Resamples planes of `size` by weighted sums along each dim, innermost dim first.
-pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], along: &[Vec<Taps>], out: &mut [T], pool: &Pool) {
-    let columns = LineTaps::<T>::new(&along[2], size[2]);
+pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], axes: &[Axis], out: &mut [T], pool: &Pool) {
+    let outer: OuterTaps<T> = [0, 1].map(|d| outer_taps(axes[d].taps()));
+    let width = axes[2].len();
+    let (plane, n) = (
+        size.iter().product::<usize>(),
+        axes.iter().map(Axis::len).product::<usize>(),
+    );
+    let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
+    if let Some(small) = SmallPlanes::new(size, &outer, &axes[2], x.len() / plane) {
+        return pool.run_parts(out, planes * n, |i, out| small.blend(&x[i * planes * plane..], out));
+    }
+    let columns = LineTaps::<T>::new(&axes[2], size[2], x.len() / size[2]);
+    pool.run_parts(out, planes * n, |i, out| {
+        let x = &x[i * planes * plane..];
+        blend_planes(x, size, &outer, &columns, width, out);
+    });
+}
+
+fn outer_taps<T: Weight>(taps: Vec<Taps>) -> OuterLine<T> {
     let converted = |t: &Taps| {
         let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
         let copies = matches!(taps[..], [(_, w)] if w == T::from_f64(1.0));
         (taps, copies)
     };
-    let outer: OuterTaps<T> = [0, 1].map(|d| along[d].iter().map(converted).collect());
-    let (plane, n) = (
-        size.iter().product::<usize>(),
-        along.iter().map(Vec::len).product::<usize>(),
-    );
-    let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
-    pool.run_parts(out, planes * n, |i, out| {
-        if [0, 1].iter().all(|&d| outer[d].iter().all(|t| t.1)) {
-            return blend_lines(&x[i * planes * plane..], size, &outer, &columns, along[2].len(), out);
-        }
-        let mut cache = LineCache::new(&outer, along[2].len());
-        let mut part = vec![T::default(); along[2].len()];
-        let x = x[i * planes * plane..].chunks_exact(plane);
-        for (x, out) in x.zip(out.chunks_exact_mut(n)) {
-            cache.held.fill(usize::MAX);
-            blend_plane(x, size, &outer, &columns, &mut cache, &mut part, out);
-        }
-    });
+    taps.iter().map(converted).collect()
+}
+
+/// Resamples as many planes as fill `out`.
+fn blend_planes<T: Weight>(
+    x: &[T],
+    size: [usize; 3],
+    outer: &OuterTaps<T>,
+    columns: &LineTaps<T>,
+    width: usize,
+    out: &mut [T],
+) {
+    if [0, 1].iter().all(|&d| outer[d].iter().all(|t| t.1)) {
+        return blend_lines(x, size, outer, columns, width, out);
+    }
+    let mut cache = LineCache::new(outer, width);
+    let mut part = vec![T::default(); width];
+    let n = outer[0].len() * outer[1].len() * width;
+    for (x, out) in x.chunks_exact(size.iter().product()).zip(out.chunks_exact_mut(n)) {
+        cache.held.fill(usize::MAX);
+        blend_plane(x, size, outer, columns, &mut cache, &mut part, out);
+    }
 }
 
 /// The number of elements of a line that are blended in all lines, while their taps are in the cache.
@@ -263,7 +333,7 @@ fn add_scaled<T: Weight>(line: &[T], w: T, out: &mut [T], first: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smallvec::smallvec;
+    use crate::op::rows::vision::resample::ResampleMode;
 
     /// The sum of each element's taps along all dims, element by element.
     fn by_elements(x: &[f64], size: [usize; 3], along: &[Vec<Taps>]) -> Vec<f64> {
@@ -287,34 +357,32 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_kept_are_the_right_ones() {
-        let size = [4, 5, 20];
-        let x: Vec<f64> = (0..3 * 400).map(|i| (i * 37 % 101) as f64).collect();
-        let one = |n: usize| -> Vec<Taps> { (0..n).map(|i| smallvec![(i, 1.0)]).collect() };
-        let two = |n: usize, out: usize| -> Vec<Taps> {
-            let at = |i: usize| (i * n / out, 0.25 * (i % 4) as f64);
-            (0..out)
-                .map(at)
-                .map(|(a, t)| smallvec![(a, 1.0 - t), ((a + 1).min(n - 1), t)])
-                .collect()
-        };
-        let four: Vec<Taps> = (0..9)
-            .map(|i| (0..4).map(|k| ((i / 2 + k).min(4), 0.5 - 0.25 * k as f64)).collect())
-            .collect();
-        let uneven: Vec<Taps> = (0..7)
-            .map(|i| (i..(2 * i + 1).min(20)).map(|k| (k, 0.5)).collect())
-            .collect();
-        for along in [
-            [one(4), one(5), two(20, 33)],
-            [one(4), two(5, 11), uneven],
-            [two(4, 7), four.clone(), two(20, 40)],
-            [two(4, 3), one(5), one(20)],
-            [one(4), four, one(20)],
+    fn planes_are_the_sums_of_their_elements() {
+        use ResampleMode::{Cubic, CubicSmooth, Linear, LinearSmooth};
+        let axis = |mode, n: usize, out: usize| Axis::new(mode, n, out, false, None, false);
+        let same = Axis::unchanged;
+        for (size, axes) in [
+            ([4, 5, 20], [same(4), same(5), axis(Linear, 20, 33)]),
+            ([4, 5, 20], [same(4), axis(Linear, 5, 11), axis(LinearSmooth, 20, 7)]),
+            (
+                [4, 5, 20],
+                [axis(Linear, 4, 7), axis(Cubic, 5, 9), axis(Linear, 20, 40)],
+            ),
+            ([4, 5, 20], [axis(Linear, 4, 3), same(5), same(20)]),
+            ([1, 5, 20], [same(1), axis(CubicSmooth, 5, 9), same(20)]),
+            // Small planes, together and one by one.
+            ([1, 7, 6], [same(1), axis(Linear, 7, 3), axis(Linear, 6, 5)]),
+            ([1, 7, 6], [same(1), axis(Cubic, 7, 3), axis(Cubic, 6, 4)]),
+            ([1, 7, 6], [same(1), axis(Cubic, 7, 16), axis(Linear, 6, 6)]),
+            ([1, 7, 6], [same(1), axis(LinearSmooth, 7, 3), axis(Linear, 6, 5)]),
         ] {
+            let n: usize = size.iter().product();
+            let x: Vec<f64> = (0..23 * n).map(|i| (i * 37 % 101) as f64).collect();
+            let along = [0, 1, 2].map(|d| axes[d].taps());
             let want = by_elements(&x, size, &along);
             for threads in [1, 2] {
                 let mut got = vec![0.0; want.len()];
-                blend_taps(&x, size, &along, &mut got, &Pool::new(threads));
+                blend_taps(&x, size, &axes, &mut got, &Pool::new(threads));
                 assert!(got == want);
             }
         }

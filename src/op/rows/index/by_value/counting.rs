@@ -5,9 +5,9 @@ use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
+use crate::tensor::{Element, Tensor, ViewMut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
-use std::ops::{Div, Mul, Sub};
+use std::ops::{AddAssign, Div, Mul, Sub};
 
 /// `one_hot` and `histc`.
 pub(super) fn histogram_rows() -> Vec<Op> {
@@ -51,6 +51,8 @@ pub(super) fn bincount_rows() -> Vec<Op> {
                     ));
                 }
                 let dtype = match c.opt_leaf("weights").map(|w| w.dtype) {
+                    // torch returns before it looks at the weights.
+                    _ if *x == [Dim::Const(0)] => DType::I64,
                     None => DType::I64,
                     Some(DType::F32) => DType::F32,
                     Some(_) => DType::F64,
@@ -135,14 +137,25 @@ fn histc(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()
 }
 
 /// The bounds of the bins: those of the elements if the call's are equal.
-fn histogram_range<T: Copy>(
+fn histogram_range<T: Copy + PartialOrd>(
     v: &[T],
     (mut low, mut high): (f64, f64),
     wide: impl Fn(T) -> f64 + Copy,
 ) -> OpResult<(f64, f64)> {
-    if low == high && !v.is_empty() {
-        low = v.iter().map(|&x| wide(x)).fold(f64::INFINITY, f64::min);
-        high = v.iter().map(|&x| wide(x)).fold(f64::NEG_INFINITY, f64::max);
+    if low == high
+        && let Some(&first) = v.first()
+    {
+        let mut range = Extremes {
+            least: [first; LANES],
+            most: [first; LANES],
+            is_nan: [false; LANES],
+        };
+        with_wide_vectors(|| range.add_all(v));
+        low = range.least.iter().map(|&x| wide(x)).fold(f64::INFINITY, f64::min);
+        high = range.most.iter().map(|&x| wide(x)).fold(f64::NEG_INFINITY, f64::max);
+        if range.is_nan.contains(&true) {
+            (low, high) = (f64::NAN, f64::NAN);
+        }
     }
     if low == high {
         (low, high) = (low - 1.0, high + 1.0);
@@ -156,6 +169,40 @@ fn histogram_range<T: Copy>(
         return Err(OpError::value("torch.histc: max must be larger than min"));
     }
     Ok((low, high))
+}
+
+/// Each comparison waits for the one before it in its lane.
+const LANES: usize = 32;
+
+/// The extremes of elements, lane by lane, and whether one is NaN.
+struct Extremes<T> {
+    least: [T; LANES],
+    most: [T; LANES],
+    is_nan: [bool; LANES],
+}
+
+impl<T: Copy + PartialOrd> Extremes<T> {
+    #[inline(always)]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "loops over indices become vector code more often"
+    )]
+    fn add_all(&mut self, v: &[T]) {
+        let (chunks, rest) = v.as_chunks::<LANES>();
+        for x in chunks {
+            for k in 0..LANES {
+                self.add(k, x[k]);
+            }
+        }
+        rest.iter().enumerate().for_each(|(k, &x)| self.add(k, x));
+    }
+
+    #[inline(always)]
+    fn add(&mut self, k: usize, x: T) {
+        self.least[k] = if x < self.least[k] { x } else { self.least[k] };
+        self.most[k] = if x > self.most[k] { x } else { self.most[k] };
+        self.is_nan[k] |= x.partial_cmp(&x).is_none();
+    }
 }
 
 /// The number of elements in each bin, as f64.
@@ -208,7 +255,7 @@ fn sum_counts<'a>(parts: impl Iterator<Item = &'a [i64]>, bins: usize) -> OpResu
 }
 
 /// The counts of a bin that take turns, because additions to one count would wait for each other.
-const COPIES: usize = 4;
+pub(super) const COPIES: usize = 4;
 
 /// Counts elements by bin.
 fn count_part<T: Copy>(v: &[T], bin_of: impl Fn(T) -> usize, counts: &mut [[i64; COPIES]]) {
@@ -224,39 +271,104 @@ fn count_part<T: Copy>(v: &[T], bin_of: impl Fn(T) -> usize, counts: &mut [[i64;
 fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?.to(DType::I64);
     let v = x.as_slice::<i64>();
-    if v.iter().any(|&i| i < 0) {
+    let (low, high) = with_wide_vectors(|| v.iter().fold((0, -1), |(low, high), &i| (i.min(low), i.max(high))));
+    if low < 0 {
         return Err(OpError::value(
             "bincount only supports 1-d non-negative integral inputs.",
         ));
     }
-    let n = v
-        .iter()
-        .max()
-        .map_or(0, |&m| m as usize + 1)
-        .max(c.int("minlength")?.max(0) as usize);
+    let n = (high as usize).wrapping_add(1).max(c.int("minlength")?.max(0) as usize);
     if n > isize::MAX as usize / 16 {
         return Err(OpError::shape("bincount: the largest value is too large"));
     }
-    let Some(w) = c.opt_leaf("weights") else {
-        let mut counts = zeros(DType::I64, &[n])?;
-        let dst = counts.as_mut_slice::<i64>();
-        v.iter().for_each(|&i| dst[i as usize] += 1);
-        return Ok(Val::Leaf(counts));
+    let Some(w) = c.opt_leaf("weights").filter(|_| !v.is_empty()) else {
+        return count_integers(v, n).map(Val::Leaf);
     };
     if w.numel() != v.len() {
         return Err(OpError::shape(
             "weights should be 1-d and have the same length as input",
         ));
     }
-    let mut summed = zeros(DType::F64, &[n])?;
-    let sums = summed.as_mut_slice::<f64>();
-    let wide = w.to(DType::F64);
-    let pairs = v.iter().zip(wide.as_slice::<f64>());
-    pairs.for_each(|(&i, w)| sums[i as usize] += w);
-    let dtype = if w.dtype() == DType::F32 {
-        DType::F32
-    } else {
-        DType::F64
-    };
-    Ok(Val::Leaf(summed.to(dtype)))
+    // As in torch, sums of f32 are rounded to f32 one by one.
+    match w.dtype() {
+        DType::F32 => summed_weights(v, w.as_slice::<f32>(), n),
+        _ => summed_weights(v, w.to(DType::F64).as_slice::<f64>(), n),
+    }
+    .map(Val::Leaf)
+}
+
+/// The number of occurrences of each integer below `n`.
+fn count_integers(v: &[i64], n: usize) -> OpResult<Tensor> {
+    let mut out = zeros(DType::I64, &[n])?;
+    let counts = out.as_mut_slice::<i64>();
+    // Copies of many counts would not stay in the cache, and cost more than few elements.
+    if n > (1 << 14).min(v.len() / 2) {
+        v.iter().for_each(|&i| counts[i as usize] += 1);
+        return Ok(out);
+    }
+    let mut copies = vec![[0i64; COPIES]; n];
+    let (fours, rest) = v.as_chunks::<COPIES>();
+    for four in fours {
+        (0..COPIES).for_each(|k| copies[four[k] as usize][k] += 1);
+    }
+    rest.iter().for_each(|&i| copies[i as usize][0] += 1);
+    let sums = counts.iter_mut().zip(&copies);
+    sums.for_each(|(count, c)| *count = c.iter().sum());
+    Ok(out)
+}
+
+/// The sums of the weights of each integer below `n`, in the order of the elements.
+fn summed_weights<T: Element + AddAssign>(v: &[i64], weights: &[T], n: usize) -> OpResult<Tensor> {
+    let mut out = zeros(T::DTYPE, &[n])?;
+    let sums = out.as_mut_slice::<T>();
+    v.iter().zip(weights).for_each(|(&i, &w)| sums[i as usize] += w);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::by_name;
+
+    #[test]
+    fn the_range_of_a_histogram_is_that_of_the_elements() {
+        let v: Vec<f32> = (0..100).map(|i| ((i * 37) % 101) as f32 - 50.0).collect();
+        let range = |v: &[f32]| histogram_range(v, (0.0, 0.0), |x| x as f64);
+        assert_eq!(range(&v).ok(), Some((-50.0, 50.0)));
+        assert_eq!(range(&v[..1]).ok(), Some((-51.0, -49.0)));
+        for place in [0, 40, 99] {
+            let mut v = v.clone();
+            v[place] = f32::NAN;
+            assert!(range(&v).is_err());
+        }
+    }
+
+    #[test]
+    fn integers_are_counted_and_their_weights_are_added_in_order() {
+        for (len, span) in [(0, 1), (1, 1), (7, 3), (1000, 1), (1003, 100), (1001, 5000)] {
+            let v: Vec<i64> = (0..len).map(|i| (i * 37 + i / 3) % span).collect();
+            let n = v.iter().max().map_or(2, |m| (m + 1).max(2)) as usize;
+            let w: Vec<f32> = (0..len).map(|i| 0.1 + i as f32).collect();
+            let (mut counts, mut sums) = (vec![0i64; n], vec![0f32; n]);
+            for (&i, w) in v.iter().zip(&w) {
+                counts[i as usize] += 1;
+                sums[i as usize] += w;
+            }
+            let count = |weights: Val<Tensor>| {
+                let call = Call {
+                    op: by_name("bincount").expect("a row"),
+                    args: vec![Val::Leaf(Tensor::from_slice(&[v.len()], &v)), weights, Val::int(2)],
+                };
+                bincount(&call).expect("counts").as_leaf().cloned().expect("a tensor")
+            };
+            assert_eq!(count(Val::None).as_slice::<i64>(), counts);
+            if len == 0 {
+                continue;
+            }
+            assert_eq!(
+                count(Val::Leaf(Tensor::from_slice(&[w.len()], &w))).as_slice::<f32>(),
+                sums
+            );
+        }
+    }
 }
