@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(merged(0, dense), (vec![2, 60], 0, vec![60, 1], vec![60, 1]));
         assert_eq!(merged(2, dense), (vec![6, 4, 5], 1, vec![20, 5, 1], vec![20, 5, 1]));
         assert_eq!(merged(3, dense), (vec![24, 5], 1, vec![5, 1], vec![5, 1]));
-        let transposed = (vec![2, 3, 20], 0, vec![1, 40, 2], vec![60, 20, 1]);
-        assert_eq!(merged(0, &[1, 40, 10, 2]), transposed);
+        let transposed = (vec![2, 3, 20], 0, vec![1, 2, 6], vec![60, 20, 1]);
+        assert_eq!(merged(0, &[1, 2, 30, 6]), transposed);
     }
 }
