@@ -12,9 +12,7 @@ impl FunctionLowering<'_> {
     /// The part of `start..end` in which every condition on the loop's variable holds for all iterations of the inner
     /// loops.
     pub(super) fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
-        let mut conds = vec![];
-        collect_guards(&l.body, l.vars[0], &mut conds);
-        conds.retain(|c| !self.is_always_true(c));
+        let conds = self.border_conditions(l);
         let (mut low, mut high) = (start, end);
         for c in &conds {
             let (a, b) = self.solve_condition(c, l);
@@ -30,12 +28,18 @@ impl FunctionLowering<'_> {
         (low, high)
     }
 
+    /// The conditions of guarded loads on the loop's variable, except those that always hold.
+    fn border_conditions(&self, l: &Loop) -> Vec<kernel::Cond> {
+        let mut conds = vec![];
+        collect_guards(&l.body, l.vars[0], &mut conds);
+        conds.retain(|c| !self.is_always_true(c));
+        conds
+    }
+
     /// Whether the guarded loads of a loop are all out of range outside of [`inner_range`](Self::inner_range): they have one condition
     /// on the loop's variable, and no other variable of the body. Then the loop's iterations there are simpler.
     pub(super) fn has_exact_border(&self, l: &Loop) -> bool {
-        let (mut conds, mut inner) = (vec![], vec![]);
-        collect_guards(&l.body, l.vars[0], &mut conds);
-        conds.retain(|c| !self.is_always_true(c));
+        let (conds, mut inner) = (self.border_conditions(l), vec![]);
         loop_vars(&l.body, &mut inner);
         let [first, others @ ..] = &conds[..] else { return false };
         let single = others.iter().all(|c| c == first) && inner.iter().all(|&v| first.expr.stride(v) == 0);

@@ -45,8 +45,8 @@ impl FunctionLowering<'_> {
             Inst::Op(ScalarOp::Compare(..)) if self.decided.contains_key(&v) => {
                 return LoweredValue::Const(Scalar::Bool(self.decided[&v]));
             }
-            Inst::Op(ScalarOp::Select(c, x, y)) if self.is_decided(*c).is_some() => {
-                let chosen = if self.is_decided(*c) == Some(true) { x } else { y };
+            Inst::Op(ScalarOp::Select(c, x, y)) if self.known_condition(*c).is_some() => {
+                let chosen = if self.known_condition(*c) == Some(true) { x } else { y };
                 return self.vals[chosen.0 as usize].clone();
             }
             Inst::Op(op) => {
@@ -71,7 +71,7 @@ impl FunctionLowering<'_> {
     }
 
     /// The value of a condition that is known while the kernel is compiled.
-    fn is_decided(&self, c: kernel::Value) -> Option<bool> {
+    fn known_condition(&self, c: kernel::Value) -> Option<bool> {
         match self.vals[c.0 as usize] {
             LoweredValue::Const(Scalar::Bool(b)) => Some(b),
             _ => None,

@@ -10,13 +10,21 @@ use crate::types::DType;
 /// The number of iterations in a group with masks.
 pub(super) const GROUP: usize = 16;
 
-/// Fewer iterations are faster one by one, unless they take this many instructions.
-const FEW: usize = 3;
+/// The number of instructions from which two iterations are faster as a group with masks than one by one. More iterations always are, a
+/// single one never is.
 const HEAVY: usize = 12;
+
+/// What a group with masks costs in addition to one without, in groups. Processors that split 64-byte vectors take twice as long for
+/// one as for a vector of 32 bytes, of which few could suffice.
+pub(super) const MASK_COST: usize = 2;
 
 /// Whether the last `count` iterations of a loop, fewer than a group has, are faster as a group with masks.
 pub(super) fn is_worth_masks(l: &Loop, count: usize) -> bool {
-    (FEW..GROUP).contains(&count) || count > 0 && body_weight(&l.body) >= HEAVY
+    match count {
+        0 | 1 => false,
+        2 => body_weight(&l.body) >= HEAVY,
+        _ => count < GROUP,
+    }
 }
 
 /// Whether the last iterations of a loop can be a group with masks in a kernel of 64-byte vectors.

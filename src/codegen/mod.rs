@@ -1,8 +1,8 @@
 //! Generates machine code for kernels with Cranelift.
 //!
 //! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): first several F32X4, F64X2, I32X4
-//! or I64X2 vectors of iterations, then one vector, then scalars. Every operation has a vector form, if necessary lane
-//! by lane. Kernels of narrow elements alone have lanes of 8 or 16 bits (`packed`). Cranelift's optimisation level is `none`,
+//! or I64X2 vectors of iterations, then one vector, then scalars or, with AVX-512, a vector with masks (`tails`). Every
+//! operation has a vector form, if necessary lane by lane. Kernels of narrow elements alone have lanes of 8 or 16 bits (`packed`). Cranelift's optimisation level is `none`,
 //! which leaves constants beside their uses; `speed` would hoist and
 //! spill them. This crate does the necessary hoisting itself: values in
 //! [`kernel::hoist`](crate::kernel::hoist_invariants()), addresses in `memory`.

@@ -25,8 +25,8 @@ pub(super) type RowResults = Vec<Option<LoopState>>;
 const BLOCK: i64 = 256;
 
 impl FunctionLowering<'_> {
-    /// Lowers a vector loop over `start..end`. Iterations where a guarded load may be out of range run one by one, the
-    /// rest in groups.
+    /// Lowers a vector loop over `start..end`. Iterations where a guarded load may be out of range run one by one, unless it certainly
+    /// is; the others run in groups.
     pub(super) fn lower_vector_loop(&mut self, l: &Loop, start: End, end: End) {
         if let Some(turn) = self.find_turn(l, start, end) {
             return self.lower_around_turn(l, &turn);

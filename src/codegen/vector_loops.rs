@@ -1,7 +1,7 @@
 //! A walk over the vector loops of a kernel, which notes what varies from lane to lane.
 
 use super::analysis::transposed_copy;
-use super::masking::{GROUP, can_mask, is_worth_masks};
+use super::masking::{GROUP, MASK_COST, can_mask, is_worth_masks};
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{ScalarOp, Unary};
 use std::collections::HashSet;
@@ -41,9 +41,13 @@ impl<'a> VectorLoops<'a> {
     /// [`steps`](Self::steps) with 64-byte vectors of 32-bit lanes, and whether some of them have masks.
     pub(super) fn masked_steps(&self) -> (usize, bool) {
         let loops = self.extents.iter().zip(&self.masked);
-        let steps = loops.map(|(&e, &masked)| match masked {
-            true => e.div_ceil(GROUP),
-            false => e / GROUP + e % GROUP,
+        let steps = loops.map(|(&e, &masked)| {
+            let single = e / GROUP + e % GROUP;
+            if masked {
+                single.min(e.div_ceil(GROUP) + MASK_COST)
+            } else {
+                single
+            }
         });
         let rest = |(&e, &masked): (&usize, &bool)| masked && !e.is_multiple_of(GROUP);
         (steps.sum(), self.extents.iter().zip(&self.masked).any(rest))
