@@ -2,9 +2,8 @@
 
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
-use crate::tensor::{wide_function, widen_f16};
+use crate::tensor::{round_to_bf16s, round_to_f16s, wide_function, widen_bf16s, widen_f16, widen_f16s};
 use crate::types::DType;
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// The number of elements in a chunk.
@@ -23,12 +22,10 @@ pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, d
         unsafe {
             let dst = std::slice::from_raw_parts_mut(to.get().add(at), len);
             match dtype {
-                DType::F16 => {
-                    std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len).convert_to_f32_slice(dst)
-                }
+                DType::F16 => widen_f16s(std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len), dst),
                 DType::U8 => widen_unsigned(std::slice::from_raw_parts(from.get().add(at), len), dst),
                 DType::I8 => widen_signed(std::slice::from_raw_parts(from.get().cast::<i8>().add(at), len), dst),
-                _ => std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len).convert_to_f32_slice(dst),
+                _ => widen_bf16s(std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len), dst),
             }
         }
     });
@@ -91,8 +88,8 @@ pub(super) unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
     unsafe {
         match dtype {
             DType::I32 => to_integers(src, std::slice::from_raw_parts_mut(dst.cast::<i32>(), src.len())),
-            DType::F16 => std::slice::from_raw_parts_mut(dst.cast::<f16>(), src.len()).convert_from_f32_slice(src),
-            _ => std::slice::from_raw_parts_mut(dst.cast::<bf16>(), src.len()).convert_from_f32_slice(src),
+            DType::F16 => round_to_f16s(src, std::slice::from_raw_parts_mut(dst.cast(), src.len())),
+            _ => round_to_bf16s(src, std::slice::from_raw_parts_mut(dst.cast(), src.len())),
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Conversions of whole tensors, as vector code: each element becomes a number that holds it exactly, and that number the result.
 
 use super::element::{cast_slice, cast_slice_mut};
-use super::half_rows::{round_to_f16s, widen_f16s};
-use super::halves::{round_to_bf16, widen_bf16};
+use super::half_rows::{round_to_f16s, widen_bf16s, widen_f16s};
+use super::halves::round_to_bf16;
 use super::wide::{WideLoop, run_wide};
 use super::{Element, Tensor, float8};
 use crate::types::DType;
-use half::bf16;
 
 /// The number of elements that are converted at once. Their numbers stay in the first cache.
 const BLOCK: usize = 512;
@@ -126,7 +125,7 @@ fn convert_block(from: DType, x: &[u8], to: DType, y: &mut [u8]) {
             if from == DType::F16 {
                 widen_f16s(cast_slice(x), wide);
             } else {
-                run_wide(Each(cast_slice::<bf16>(x), wide, widen_bf16));
+                widen_bf16s(cast_slice(x), wide);
             }
             encode(wide, to, y);
         }

@@ -1,9 +1,21 @@
-//! Conversions of slices of f16 by instructions, where the target has them. The compiler does not find these in loops of single
-//! conversions.
+//! Conversions of slices of 16-bit floats: those of f16 by instructions, where the target has them. The compiler does not find these in
+//! loops of single conversions.
 
-use super::halves::{round_to_f16, widen_f16};
+use super::halves::{round_to_bf16, round_to_f16, widen_bf16, widen_f16};
 use super::wide::with_wide_vectors;
-use half::f16;
+use half::{bf16, f16};
+
+/// [`bf16::to_f32`] of each element. Panics if the lengths differ.
+pub(crate) fn widen_bf16s(x: &[bf16], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len());
+    with_wide_vectors(|| x.iter().zip(out).for_each(|(&x, o)| *o = widen_bf16(x)));
+}
+
+/// [`bf16::from_f32`] of each element. Panics if the lengths differ.
+pub(crate) fn round_to_bf16s(x: &[f32], out: &mut [bf16]) {
+    assert_eq!(x.len(), out.len());
+    with_wide_vectors(|| x.iter().zip(out).for_each(|(&x, o)| *o = round_to_bf16(x)));
+}
 
 /// [`f16::to_f32`] of each element. Panics if the lengths differ.
 pub(crate) fn widen_f16s(x: &[f16], out: &mut [f32]) {

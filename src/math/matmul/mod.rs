@@ -1,9 +1,9 @@
 //! Matrix products.
 //!
-//! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, and [`dot`] for a few rows
-//! times a transposed dynamic matrix. [`small`] computes matrices that are too small for either, one or many. [`pairs`] multiplies pairs of bf16 and groups of four bytes. A constant B of integers times
-//! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers use plain loops, and f16 is converted to and
-//! from f32.
+//! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, [`dot`] for a few rows times a
+//! transposed dynamic matrix, and [`small`] for matrices, one or many, that are too small for either. [`pairs`] multiplies
+//! pairs of bf16 and groups of four bytes. A constant B of integers times scales is packed as [`integers`]. f64 uses the
+//! `gemm` crate, integers use plain loops, and f16 is converted to and from f32.
 
 pub(crate) mod dot;
 mod grid;
