@@ -37,8 +37,6 @@ os.environ['FXC_CACHE'] = 'off'
 warnings.filterwarnings('ignore')
 SIDES = dict(small=64, l2=256, medium=1024, large=4096)
 COPY = 'aten.clone.default'
-# Calls of these are followed by a copy in every family.
-VIEWS = {'permute', 'narrow'}
 # PyTorch's idle threads spin for about 20 ms after a parallel loop, and would take a processor from fxc's.
 SETTLE = 0.03
 # A case that takes longer than this is measured once a round, in two rounds.
@@ -123,7 +121,7 @@ def run(family, name, make, dtype, a):
     torch.manual_seed(0)
     path, *args = make(Operands(SIDES[a.size], dtype))
     kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-    function, copies = target(path), family == 'views' or path.split('.')[-1] in VIEWS
+    function, copies = target(path), family == 'views'
 
     def eager():
         y = function(*args, **kwargs)

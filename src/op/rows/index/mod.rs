@@ -1,4 +1,5 @@
-//! `index` and `index_put`: a tensor with index tensors for some of its dims.
+//! Ops with indices: `index` and `index_put` (a tensor with index tensors for some of its dims) are here. `gather` and `scatter`, whose index
+//! tensors have an index for each element, run in blocks of neighbours ([`blocks`], [`indexed`]); [`named`] and [`slices`] move whole slices.
 
 mod bags;
 mod blocks;

@@ -1,5 +1,7 @@
-//! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch is handled
-//! separately, in f64.
+//! Linear algebra: factorisations, solutions of equations, inverses, determinants, eigenvalues and singular values, in f64.
+//!
+//! Matrices of a batch are handled one after the other ([`matrix`], in [`blocks`] if they are large), or, if they are many and small,
+//! in groups: lane `l` of every vector belongs to matrix `l` ([`interleaved`]). [`transfer`] reads both forms from tensors.
 
 mod bidiagonal;
 mod blocks;

@@ -183,13 +183,13 @@ impl<T: Weight> LineCache<T> {
         }
     }
 
-    fn line(&mut self, plane: &[T], size: [usize; 3], at: [usize; 2], taps: &LineTaps<T>) -> &[T] {
+    fn line(&mut self, blend: &PlaneBlend<T>, plane: &[T], at: [usize; 2]) -> &[T] {
         let slot = at[0] % self.slots[0] * self.slots[1] + at[1] % self.slots[1];
-        let line = at[0] * size[1] + at[1];
+        let line = at[0] * blend.size[1] + at[1];
         let kept = &mut self.lines[slot * self.width..][..self.width];
         if self.held[slot] != line {
             self.held[slot] = line;
-            taps.apply(&plane[line * size[2]..][..size[2]], 0, kept);
+            blend.columns.apply(blend.line(plane, at), 0, kept);
         }
         kept
     }
@@ -214,10 +214,13 @@ pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], axes: &[Axis], ou
         return pool.run_parts(out, planes * n, |i, out| small.blend(&x[i * planes * plane..], out));
     }
     let columns = LineTaps::<T>::new(&axes[2], size[2], x.len() / size[2]);
-    pool.run_parts(out, planes * n, |i, out| {
-        let x = &x[i * planes * plane..];
-        blend_planes(x, size, &outer, &columns, width, out);
-    });
+    let blend = PlaneBlend {
+        size,
+        outer: &outer,
+        columns: &columns,
+        width,
+    };
+    pool.run_parts(out, planes * n, |i, out| blend.run(&x[i * planes * plane..], out));
 }
 
 fn outer_taps<T: Weight>(taps: Vec<Taps>) -> OuterLine<T> {
@@ -229,95 +232,80 @@ fn outer_taps<T: Weight>(taps: Vec<Taps>) -> OuterLine<T> {
     taps.iter().map(converted).collect()
 }
 
-/// Resamples as many planes as fill `out`.
-fn blend_planes<T: Weight>(
-    x: &[T],
-    size: [usize; 3],
-    outer: &OuterTaps<T>,
-    columns: &LineTaps<T>,
-    width: usize,
-    out: &mut [T],
-) {
-    if [0, 1].iter().all(|&d| outer[d].iter().all(|t| t.1)) {
-        return blend_lines(x, size, outer, columns, width, out);
-    }
-    let mut cache = LineCache::new(outer, width);
-    let mut part = vec![T::default(); width];
-    let n = outer[0].len() * outer[1].len() * width;
-    for (x, out) in x.chunks_exact(size.iter().product()).zip(out.chunks_exact_mut(n)) {
-        cache.held.fill(usize::MAX);
-        blend_plane(x, size, outer, columns, &mut cache, &mut part, out);
-    }
-}
-
 /// The number of elements of a line that are blended in all lines, while their taps are in the cache.
 const COLUMNS: usize = 1024;
 
-/// Blends planes along the last dim only.
-fn blend_lines<T: Weight>(
-    x: &[T],
+/// A blend of planes of one size.
+struct PlaneBlend<'a, T> {
     size: [usize; 3],
-    outer: &OuterTaps<T>,
-    columns: &LineTaps<T>,
+    outer: &'a OuterTaps<T>,
+    columns: &'a LineTaps<T>,
+    /// The length of a line of the result.
     width: usize,
-    out: &mut [T],
-) {
-    let plane: usize = size.iter().product();
-    for first in (0..width).step_by(COLUMNS) {
-        let mut outs = out.chunks_exact_mut(width);
-        for x in x.chunks_exact(plane) {
-            for ((planes, _), (rows, _)) in outer[0].iter().flat_map(|p| outer[1].iter().map(move |r| (p, r))) {
-                let Some(out) = outs.next() else { return };
-                let line = planes[0].0 * size[1] + rows[0].0;
-                let end = width.min(first + COLUMNS);
-                columns.apply(&x[line * size[2]..][..size[2]], first, &mut out[first..end]);
+}
+
+impl<T: Weight> PlaneBlend<'_, T> {
+    /// Resamples as many planes as fill `out`.
+    fn run(&self, x: &[T], out: &mut [T]) {
+        if self.outer.iter().all(|taps| taps.iter().all(|t| t.1)) {
+            return self.blend_lines(x, out);
+        }
+        let mut cache = LineCache::new(self.outer, self.width);
+        let mut part = vec![T::default(); self.width];
+        let n = self.outer[0].len() * self.outer[1].len() * self.width;
+        for (x, out) in x.chunks_exact(self.size.iter().product()).zip(out.chunks_exact_mut(n)) {
+            cache.held.fill(usize::MAX);
+            self.blend_plane(x, &mut cache, &mut part, out);
+        }
+    }
+
+    /// The line of a plane at these places of the outer dims.
+    fn line<'x>(&self, x: &'x [T], [i, j]: [usize; 2]) -> &'x [T] {
+        &x[(i * self.size[1] + j) * self.size[2]..][..self.size[2]]
+    }
+
+    /// Blends planes along the last dim only.
+    fn blend_lines(&self, x: &[T], out: &mut [T]) {
+        let [planes, rows] = self.outer;
+        for first in (0..self.width).step_by(COLUMNS) {
+            let end = self.width.min(first + COLUMNS);
+            let mut outs = out.chunks_exact_mut(self.width);
+            for x in x.chunks_exact(self.size.iter().product()) {
+                for ((p, _), (r, _)) in planes.iter().flat_map(|p| rows.iter().map(move |r| (p, r))) {
+                    let Some(out) = outs.next() else { return };
+                    self.columns
+                        .apply(self.line(x, [p[0].0, r[0].0]), first, &mut out[first..end]);
+                }
             }
         }
     }
-}
 
-fn blend_plane<T: Weight>(
-    x: &[T],
-    size: [usize; 3],
-    outer: &OuterTaps<T>,
-    columns: &LineTaps<T>,
-    cache: &mut LineCache<T>,
-    part: &mut [T],
-    out: &mut [T],
-) {
-    let mut lines = out.chunks_exact_mut(part.len());
-    for (planes, one_plane) in &outer[0] {
-        for (rows, one_row) in &outer[1] {
-            let Some(out) = lines.next() else { return };
-            if *one_plane && *one_row {
-                let line = planes[0].0 * size[1] + rows[0].0;
-                columns.apply(&x[line * size[2]..][..size[2]], 0, out);
-                continue;
-            }
-            if *one_plane {
-                blend_rows(x, size, planes[0].0, rows, columns, cache, out);
-                continue;
-            }
-            for (k, &(i, w)) in planes.iter().enumerate() {
-                blend_rows(x, size, i, rows, columns, cache, part);
-                add_scaled(part, w, out, k == 0);
+    fn blend_plane(&self, x: &[T], cache: &mut LineCache<T>, part: &mut [T], out: &mut [T]) {
+        let mut lines = out.chunks_exact_mut(self.width);
+        for (planes, one_plane) in &self.outer[0] {
+            for (rows, one_row) in &self.outer[1] {
+                let Some(out) = lines.next() else { return };
+                if *one_plane && *one_row {
+                    self.columns.apply(self.line(x, [planes[0].0, rows[0].0]), 0, out);
+                    continue;
+                }
+                if *one_plane {
+                    self.blend_rows(x, planes[0].0, rows, cache, out);
+                    continue;
+                }
+                for (k, &(i, w)) in planes.iter().enumerate() {
+                    self.blend_rows(x, i, rows, cache, part);
+                    add_scaled(part, w, out, k == 0);
+                }
             }
         }
     }
-}
 
-/// The weighted sum of some lines of plane `i`.
-fn blend_rows<T: Weight>(
-    x: &[T],
-    size: [usize; 3],
-    i: usize,
-    rows: &[(usize, T)],
-    columns: &LineTaps<T>,
-    cache: &mut LineCache<T>,
-    out: &mut [T],
-) {
-    for (k, &(j, w)) in rows.iter().enumerate() {
-        add_scaled(cache.line(x, size, [i, j], columns), w, out, k == 0);
+    /// The weighted sum of some lines of plane `i`.
+    fn blend_rows(&self, x: &[T], i: usize, rows: &[(usize, T)], cache: &mut LineCache<T>, out: &mut [T]) {
+        for (k, &(j, w)) in rows.iter().enumerate() {
+            add_scaled(cache.line(self, x, [i, j]), w, out, k == 0);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! planes, or of several, are computed together.
 
 use super::resample_axis::{Axis, EvenTaps};
-use super::resample_lines::{LineTaps, OuterTaps, Weight};
+use super::resample_lines::{LineTaps, OuterLine, OuterTaps, Weight};
 use crate::tensor::with_wide_vectors;
 
 /// Lines of the result that have fewer elements are short.
@@ -58,27 +58,20 @@ impl<T: Weight> SmallPlanes<T> {
 }
 
 impl<T: Weight> PlaneTaps<T> {
-    fn new(
-        planes: usize,
-        uses: usize,
-        size: [usize; 3],
-        rows: &OuterTapsOfDim<T>,
-        columns: &EvenTaps<T>,
-    ) -> PlaneTaps<T> {
+    fn new(planes: usize, uses: usize, size: [usize; 3], rows: &OuterLine<T>, columns: &EvenTaps<T>) -> PlaneTaps<T> {
         let plane = size[1] * size[2];
         let width = columns.places[0].len();
         let lines = || (0..planes).flat_map(|p| rows.iter().map(move |r| (p * plane, &r.0)));
         let count = rows.first().map_or(0, |r| r.0.len());
         let taps_of = |k: usize| {
-            let start = |&(p, r): &(usize, _)| p + row_tap(r, k).0 * size[2];
-            let starts: Vec<i32> = lines().map(|l| start(&l) as i32).collect();
+            let starts: Vec<i32> = lines().map(|(p, r)| (p + r[k].0 * size[2]) as i32).collect();
             let shifted = |list: &Vec<i32>| starts.iter().flat_map(|s| list.iter().map(move |p| s + p)).collect();
             let repeated = |list: &Vec<T>| list.repeat(starts.len());
             let taps = EvenTaps {
                 places: columns.places.iter().map(shifted).collect(),
                 weights: columns.weights.iter().map(repeated).collect(),
             };
-            let weights = lines().flat_map(|(_, r)| vec![row_tap(r, k).1; width]).collect();
+            let weights = lines().flat_map(|(_, r)| vec![r[k].1; width]).collect();
             (LineTaps::even(taps, planes * plane, uses), weights)
         };
         PlaneTaps {
@@ -97,13 +90,6 @@ impl<T: Weight> PlaneTaps<T> {
             }
         }
     }
-}
-
-/// The taps along one of the outer dims.
-type OuterTapsOfDim<T> = [(smallvec::SmallVec<[(usize, T); 4]>, bool)];
-
-fn row_tap<T: Copy>(taps: &smallvec::SmallVec<[(usize, T); 4]>, k: usize) -> (usize, T) {
-    taps[k]
 }
 
 /// `out += x * w`, or `out = x * w` at the first.
