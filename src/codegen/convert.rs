@@ -93,7 +93,7 @@ impl Emitter<'_> {
             return self.fcmp(FloatCC::NotEqual, x, &zero);
         }
         let mut x = x.clone();
-        if matches!(from, DType::F16 | DType::BF16) {
+        if from.is_half() {
             let magnitude = self.int_like(I, &x, 0x7fff);
             x = self.band(&x, &magnitude);
         }

@@ -234,7 +234,7 @@ impl<'k> Verifier<'k> {
 fn check_unary(op: Unary, d: DType) -> Checked<DType> {
     use Unary::*;
     let float = matches!(d, DType::F32 | DType::F64);
-    let half = matches!(d, DType::F16 | DType::BF16);
+    let half = d.is_half();
     let ok = match op {
         Not => d == DType::B8,
         BitNot => d.is_int() || d == DType::B8,
@@ -258,7 +258,7 @@ fn check_binary(op: Binary, d: DType) -> Checked<DType> {
         Sub | FloorDiv | TruncDiv | Mod | Fmod => float || d.is_int(),
         And | Or | Xor => d.is_int() || d == DType::B8,
         Shl | Shr | Gcd => d.is_int(),
-        Copysign if matches!(d, DType::F16 | DType::BF16) => true,
+        Copysign if d.is_half() => true,
         Div | Atan2 | Copysign | Hypot | Nextafter | Zeta => float,
     };
     ensure!(ok, "{op:?} does not support {d}");

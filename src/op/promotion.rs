@@ -303,7 +303,7 @@ pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
                 (Some(OpId::Fill | OpId::MaskedFill), "value") | (Some(OpId::Pow), "exponent")
             )
             || call.op.is(OpId::Where);
-        let as_float = matches!(d, DType::F16 | DType::BF16) && !call.op.is(OpId::MaskedFill);
+        let as_float = d.is_half() && !call.op.is(OpId::MaskedFill);
         if let Some(n) = number_of(v)
             && converted
             && overflows(n, if as_float { DType::F32 } else { d })

@@ -178,6 +178,11 @@ impl DType {
         self.category() == Category::Float
     }
 
+    /// Whether this is a 16-bit float: f16 or bf16, which kernels compute with as f32.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
     /// Whether this is an 8-bit float, which can only be stored, moved and converted.
     pub fn is_float8(self) -> bool {
         self.is_float() && self.size() == 1

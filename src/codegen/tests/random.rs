@@ -14,7 +14,7 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
         let to = rng.pick(&[F32, F64, I64, I32, I16, I8, U8, B8, F16, BF16]);
         let v = match rng.below(5) {
             0 => k.cast(to, x),
-            1 if !matches!(d, F16 | BF16) => {
+            1 if !d.is_half() => {
                 let same: Vec<Value> = pool.iter().copied().filter(|&v| k.dtype(v) == d).collect();
                 let y = rng.pick(&same);
                 let ops: &[Binary] = match d {
@@ -23,14 +23,14 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
                 };
                 k.binary(rng.pick(ops), x, y)
             }
-            2 if !matches!(d, F16 | BF16) => {
+            2 if !d.is_half() => {
                 let ops: &[Unary] = match d {
                     B8 => &[Unary::Not, Unary::IsNan],
                     _ => &[Unary::Neg, Unary::Abs, Unary::Sign, Unary::Round, Unary::SignBit],
                 };
                 k.unary(rng.pick(ops), x)
             }
-            3 if !matches!(d, F16 | BF16) => {
+            3 if !d.is_half() => {
                 let c = rng.value(d);
                 let c = k.constant(c);
                 k.compare(rng.pick(&[Compare::Lt, Compare::Ge, Compare::Eq, Compare::Ne]), x, c)

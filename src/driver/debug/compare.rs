@@ -26,7 +26,7 @@ impl Tolerance {
 
     /// What elements of `dtype` may differ by whatever their size, if the largest is `largest`.
     fn absolute_for(&self, dtype: DType, largest: f64) -> f64 {
-        let is_half = matches!(dtype, DType::F16 | DType::BF16);
+        let is_half = dtype.is_half();
         match self.rtol.is_none() && is_half {
             true => self.atol + self.rtol_for(dtype) / 2.0 * largest,
             false => self.atol,

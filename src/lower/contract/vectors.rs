@@ -23,7 +23,7 @@ pub(in crate::lower) fn recognise_vector_product(
     let (&[rows, depth], &[_, columns]) = (&tir.value(*x).shape[..], &tir.value(*y).shape[..]) else {
         return Ok(None);
     };
-    if !matches!(dtype, DType::F16 | DType::BF16) || depth == 0 {
+    if !dtype.is_half() || depth == 0 {
         return Ok(None);
     }
     // Constants are converted and packed once, and integers stay integers.

@@ -145,7 +145,7 @@ fn search_sorted(
 }
 
 fn search_all(sorted: &Tensor, values: &Tensor, right: bool, found: &mut [i64], pool: &Pool) {
-    let is_half = |t: &Tensor| matches!(t.dtype(), DType::F16 | DType::BF16);
+    let is_half = |t: &Tensor| t.dtype().is_half();
     // Processors compare f32. Few values are not worth converting the sequence.
     if is_half(sorted) && is_half(values) && sorted.numel() / 4 <= values.numel() {
         let [sorted, values] = [sorted, values].map(|t| t.to(DType::F32));

@@ -132,7 +132,7 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     let lines = lines_of(c, t)?;
     let out = out.as_mut_slice::<i64>();
     // Processors compare f32.
-    let wide = matches!(t.dtype(), DType::F16 | DType::BF16).then(|| t.to(DType::F32));
+    let wide = t.dtype().is_half().then(|| t.to(DType::F32));
     let t = wide.as_ref().unwrap_or(t);
     with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out, pool), else {
         match WideValues::from_tensor(t) {

@@ -45,7 +45,7 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, p
         return Err(OpError::arg("self", "values and indices are two results"));
     };
     let indices = indices.as_mut_slice::<i64>();
-    if matches!(t.dtype(), DType::F16 | DType::BF16) {
+    if t.dtype().is_half() {
         // Processors compare f32.
         let wide = t.to(DType::F32);
         let mut picked = Tensor::zeros(DType::F32, t.shape());

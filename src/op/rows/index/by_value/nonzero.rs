@@ -34,7 +34,7 @@ fn flags_of(x: &Tensor) -> Vec<u64> {
         return flags(x.bytes(), |b| *b != 0);
     }
     // Both zeros of the 16-bit floats are 0 but for the sign.
-    if matches!(x.dtype(), DType::F16 | DType::BF16) {
+    if x.dtype().is_half() {
         return flags(cells_of::<u16>(x.bytes()), |b| b << 1 != 0);
     }
     with_cell!(x.dtype(), T => {
