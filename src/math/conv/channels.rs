@@ -3,7 +3,7 @@
 
 use super::padded::Padded;
 use super::row::bias_at;
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
 use super::taps::{TapsJob, kernel};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
@@ -282,19 +282,11 @@ impl Method for DepthwiseChannels {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        let together = self.input.images_at_once(self.conv.batch);
-        let c = cut_chunks(
-            &Load {
-                images: together,
-                ..self.load
-            },
-            pool.threads(),
-        );
         // SAFETY: guaranteed by the caller.
         unsafe {
             self.input
-                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
-                    self.run_images(pool, o, x, image, count, c)
+                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
+                    self.run_images(pool, o, x, image, count, cut)
                 })
         };
     }

@@ -8,7 +8,7 @@ use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
 use super::run_blocks::{RunBlock, cut_blocks};
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
@@ -306,19 +306,11 @@ impl Method for Direct {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        let together = self.padded.images_at_once(self.conv.batch);
-        let c = cut_chunks(
-            &Load {
-                images: together,
-                ..self.load
-            },
-            pool.threads(),
-        );
         // SAFETY: guaranteed by the caller.
         unsafe {
             self.padded
-                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
-                    self.run_images(pool, o, x, image, count, c)
+                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
+                    self.run_images(pool, o, x, image, count, cut)
                 })
         };
     }

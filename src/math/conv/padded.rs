@@ -2,6 +2,7 @@
 //!
 //! Copying costs about 1 / (output channels * taps) of the work. In return, the kernels need not test for the border.
 
+use super::strip::{ChunkCut, Load, cut_chunks};
 use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::isa::per_isa;
 use crate::math::scratch::{self, SharedPtr};
@@ -119,6 +120,24 @@ impl Padded {
                 }
             }
         }
+    }
+
+    /// Calls `f` as [`Padded::for_each_batch`] does, and also with how the images' rows and columns are split into chunks for the
+    /// pool. `load` is the work of one call on one image.
+    ///
+    /// # Safety
+    /// `x` holds `batch` images.
+    pub(super) unsafe fn for_each_batch_in_chunks(
+        &self,
+        pool: &Pool,
+        (batch, load): (usize, Load),
+        x: *const f32,
+        f: impl Fn(*const f32, usize, usize, ChunkCut),
+    ) {
+        let images = self.images_at_once(batch);
+        let cut = cut_chunks(&Load { images, ..load }, pool.threads());
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.for_each_batch(pool, batch, x, |x, image, count| f(x, image, count, cut)) };
     }
 
     /// The offset of pixel `(d, h, w)` in the padded image.

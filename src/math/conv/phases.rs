@@ -8,7 +8,7 @@ mod depthwise;
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart, cut_chunks};
+use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::scratch;
@@ -366,19 +366,13 @@ impl Method for Phases {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        let together = self.padded.images_at_once(self.conv.batch);
-        let load = Load {
-            images: together,
-            ..self.load
-        };
-        let c = cut_chunks(&load, pool.threads());
         // SAFETY: guaranteed by the caller.
         unsafe {
             self.padded
-                .for_each_batch(pool, self.conv.batch, o.x, |x, image, count| {
-                    self.run_images(pool, o, x, image, count, c)
-                });
-        }
+                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
+                    self.run_images(pool, o, x, image, count, cut)
+                })
+        };
     }
 
     fn name(&self) -> String {

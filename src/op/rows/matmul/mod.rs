@@ -5,6 +5,7 @@ mod descriptors;
 mod distance;
 mod dynamic;
 mod einsum;
+mod experts;
 mod grouped;
 mod pdist;
 mod products;
@@ -50,6 +51,7 @@ pub(super) fn rows() -> Vec<Op> {
         vector_addend_rows(),
         products::rows(),
         grouped::rows(),
+        experts::rows(),
         einsum::rows(),
         all_pairs::rows(),
         distance::rows(),

@@ -2,7 +2,6 @@
 
 mod deform;
 mod detection;
-mod experts;
 mod grid;
 mod grid_axis;
 mod grid_half;
@@ -24,7 +23,6 @@ use crate::types::{DType, Dim, Val};
 pub(super) fn rows() -> Vec<Op> {
     [
         parts_of_models(),
-        experts::rows(),
         detection::rows(),
         vec![deform::row()],
         rois::rows(),
