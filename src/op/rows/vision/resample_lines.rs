@@ -267,14 +267,13 @@ impl<T: Weight> PlaneBlend<'_, T> {
     /// Blends planes along the last dim only.
     fn blend_lines(&self, x: &[T], out: &mut [T]) {
         let [planes, rows] = self.outer;
+        let (plane, per_plane) = (self.size.iter().product::<usize>(), planes.len() * rows.len() * self.width);
         for first in (0..self.width).step_by(COLUMNS) {
             let end = self.width.min(first + COLUMNS);
-            let mut outs = out.chunks_exact_mut(self.width);
-            for x in x.chunks_exact(self.size.iter().product()) {
-                for ((p, _), (r, _)) in planes.iter().flat_map(|p| rows.iter().map(move |r| (p, r))) {
-                    let Some(out) = outs.next() else { return };
-                    self.columns
-                        .apply(self.line(x, [p[0].0, r[0].0]), first, &mut out[first..end]);
+            for (x, out) in x.chunks_exact(plane).zip(out.chunks_exact_mut(per_plane)) {
+                let lines = planes.iter().flat_map(|p| rows.iter().map(move |r| [p.0[0].0, r.0[0].0]));
+                for (line, out) in lines.zip(out.chunks_exact_mut(self.width)) {
+                    self.columns.apply(self.line(x, line), first, &mut out[first..end]);
                 }
             }
         }
@@ -351,6 +350,8 @@ mod tests {
         let same = Axis::unchanged;
         for (size, axes) in [
             ([4, 5, 20], [same(4), same(5), axis(Linear, 20, 33)]),
+            // Longer lines than are blended at once.
+            ([1, 3, 900], [same(1), same(3), axis(Linear, 900, 2100)]),
             ([4, 5, 20], [same(4), axis(Linear, 5, 11), axis(LinearSmooth, 20, 7)]),
             (
                 [4, 5, 20],
