@@ -4,12 +4,13 @@
     pip install torch==2.15.0
     python/build.sh VENV --release            # the Python package; see docs/python.md
     python benches/ops.py [--size small|l2|medium|large] [--only REGEX] [--dtypes f32,i64] [--threads 1] [--rounds 5]
-                          [--seconds 0.004] [--markdown FILE] [--json FILE] [--shapes]
+                          [--seconds 0.004] [--markdown FILE] [--json FILE] [--shapes] [--check]
 
 A row of the table is a call of one op (benches/ops_cases.py) on operands of SIDE x SIDE elements: 64 (in the first cache), 256
 (in the second), 1024 and 4096 (64 MB of f32). Both sides get the same tensors, return new memory and take turns; medians of the rounds
-count. The calls' overhead counts on both sides, which matters for small operands. With --shapes, rows are calls on unusual shapes
-instead (benches/ops_shapes.py), and --size does not count.
+count. The calls' overhead counts on both sides, which matters for small operands. Before a call is measured, its results are compared;
+those that differ are listed as skipped. With --check, nothing is measured. With --shapes, rows are calls on unusual shapes instead
+(benches/ops_shapes.py), and --size does not count.
 """
 import argparse
 import collections
@@ -27,6 +28,7 @@ import fxc
 import ops_shapes
 import torch
 from ops_cases import EVERY_DTYPE, FAMILIES, Operands, pointwise
+from ops_results import difference
 
 sys.path.insert(0, __file__.rsplit('/', 1)[0] + '/../tests/data')
 from samples import DTYPES, SHORT, target
@@ -41,6 +43,8 @@ COPY = 'aten.clone.default'
 SETTLE = 0.03
 # A case that takes longer than this is measured once a round, in two rounds.
 SLOW = 0.5
+# Results that differ are not measured.
+WRONG = 'results differ: '
 
 
 def literal(v, inputs):
@@ -134,9 +138,13 @@ def run(family, name, make, dtype, a):
     text, inputs = graph(path, args, kwargs, copies)
     try:
         model = fxc.loads(text, threads=a.threads)
-        model(*inputs)
+        results = model(*inputs)
     except fxc.Error as e:
         return 'fxc: ' + str(e).split('\n')[0][:100]
+    if other := difference(name, results, eager()):
+        return WRONG + other
+    if a.check:
+        return dict(family=family, name=name, dtype=SHORT[dtype])
     ours, theirs = measure([lambda: model(*inputs), eager], a)
     return dict(family=family, name=name, dtype=SHORT[dtype], fxc=1e3 * ours, eager=1e3 * theirs, ratio=ours / theirs)
 
@@ -172,10 +180,19 @@ def report(found, skipped, a):
     return '\n'.join(out) + '\n'
 
 
+def check_report(found, skipped):
+    wrong = [(name, short, why) for name, short, why in skipped if why.startswith(WRONG)]
+    for name, short, why in wrong:
+        print(f'{name} {short}: {why}')
+    print(f'{len(found)} calls have the results of PyTorch, {len(wrong)} do not')
+    return bool(wrong)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--size', choices=SIDES, default='medium')
     ap.add_argument('--shapes', action='store_true', help='calls on operands of unusual shapes')
+    ap.add_argument('--check', action='store_true', help='compare the results, and measure nothing')
     ap.add_argument('--only', default='', help='ops whose names match')
     ap.add_argument('--dtypes', default='f32')
     ap.add_argument('--threads', type=int, default=1)
@@ -201,7 +218,11 @@ def main():
                 skipped.append((name, short, got))
                 continue
             found.append(got)
+            if a.check:
+                continue
             print(f'{got["ratio"]:8.2f} {got["fxc"]:10.3f} {got["eager"]:10.3f}  {name} {short}', file=sys.stderr, flush=True)
+    if a.check:
+        return check_report(found, skipped)
     text = report(found, skipped, a)
     print(text)
     if a.markdown:
@@ -211,4 +232,4 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())
