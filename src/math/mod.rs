@@ -16,6 +16,7 @@ pub(crate) mod contract;
 mod conv;
 mod convert;
 pub(crate) mod functions;
+mod integer;
 mod isa;
 mod matmul;
 mod number;

@@ -16,7 +16,8 @@
 //!
 //! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow, or Winograd's transforms save
 //! more than pairs do. Other convolutions of bf16, f16 and
-//! bytes are computed in f32 and rounded once ([`adapt`]). f64 and integers use plain loops ([`general`]).
+//! bytes are computed in f32 and rounded once ([`adapt`]). Integers are multiplied as
+//! matrices ([`whole`]) unless there is one channel to a group; those and f64 use plain loops ([`general`]).
 
 mod adapt;
 mod channels;
@@ -38,6 +39,7 @@ mod taps;
 #[cfg(test)]
 mod tests;
 mod transposed;
+mod whole;
 mod winograd;
 
 use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Precision};
@@ -82,6 +84,7 @@ pub(super) fn plan(
         DType::F32 => plan_f32(isa, exact, conv, constants),
         DType::BF16 => plan_bf16(pairs, winograd, conv, constants, adapt),
         DType::F16 => adapt(),
+        _ if whole::is_applicable(conv) => Ok(Box::new(whole::WholeConv::new(isa, conv, constants))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }

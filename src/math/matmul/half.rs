@@ -1,18 +1,31 @@
 //! f16 and bf16 products: converted to f32, multiplied there, and rounded once at the end.
 
 use super::native::F32MatMulPlan;
+use super::small::{self, SmallPlan};
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::convert::{self, widen_elements};
 use crate::math::pairs::PairKernels;
 use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
+
+/// The most product indices and columns of a product of many rows that is faster in f32 than in pairs of bf16, whose panels
+/// would be mostly empty.
+const NARROW: usize = 8;
+
+/// Whether a bf16 product is faster in f32 than in pairs, although its operands have to be converted.
+pub(super) fn is_faster_in_f32(isa: Isa, desc: &MatMul, constants: &MatMulConstants) -> bool {
+    let is_dynamic = constants.a.is_none() && constants.b.is_none();
+    let is_narrow = desc.k <= NARROW && desc.n <= NARROW;
+    is_dynamic && (is_narrow || small::is_applicable(desc, isa, constants))
+}
 
 /// A plan of a 16-bit product.
 pub(super) struct HalfPlan {
     desc: MatMul,
-    inner: F32MatMulPlan,
+    inner: Box<dyn MatMulPlan>,
     /// The number of elements to convert of A, B, the addend and C; 0 for constants.
     extents: [usize; 4],
 }
@@ -35,9 +48,18 @@ impl HalfPlan {
         left[0] = if a.is_some() { 0 } else { extents[0] };
         left[1] = if a.is_none() && b.is_some() { 0 } else { extents[1] };
         left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
+        let constants = MatMulConstants { a, b };
         HalfPlan {
             desc: desc.clone(),
-            inner: F32MatMulPlan::with_quads(kernels.isa, kernels.has_quads, &inner, MatMulConstants { a, b }),
+            inner: match small::is_applicable(&inner, kernels.isa, &constants) {
+                true => Box::new(SmallPlan::new(kernels.isa, &inner)),
+                false => Box::new(F32MatMulPlan::with_quads(
+                    kernels.isa,
+                    kernels.has_quads,
+                    &inner,
+                    constants,
+                )),
+            },
             extents: left,
         }
     }
@@ -51,6 +73,11 @@ impl HalfPlan {
     unsafe fn round_result(&self, pool: &Pool, c: &[f32], args: &MatMulArgs) {
         let d = &self.desc;
         let rows = d.batch_size() * d.m;
+        if args.tail.is_none() && c.len() == rows * d.n {
+            // No gaps: rows may be short.
+            // SAFETY: guaranteed by the caller.
+            return unsafe { convert::narrow_elements(pool, d.dtype, c, args.c) };
+        }
         let per = (4096 / d.n.max(1)).max(1);
         let (out, tail) = (SharedPtr(args.c), args.tail);
         pool.run(rows.div_ceil(per), |i| {

@@ -3,7 +3,7 @@
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, [`dot`] for a few rows times a
 //! transposed dynamic matrix, and [`small`] for matrices, one or many, that are too small for either. [`pairs`] multiplies
 //! pairs of bf16 and groups of four bytes. A constant B of integers times scales is packed as [`integers`]. f64 uses the
-//! `gemm` crate, integers use plain loops, and f16 is converted to and from f32.
+//! `gemm` crate, integers have kernels of their own ([`whole`]), and f16 is converted to and from f32.
 
 pub(crate) mod dot;
 mod grid;
@@ -16,6 +16,7 @@ pub(crate) mod pairs;
 mod small;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
@@ -40,6 +41,9 @@ pub(super) fn plan(
             constants,
         )));
     }
+    if desc.dtype == DType::BF16 && half::is_faster_in_f32(pairs.isa, desc, &constants) {
+        return Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents)));
+    }
     if let Some(plan) = plan_pairs(pairs, precision, desc, constants) {
         return Ok(Box::new(plan));
     }
@@ -55,8 +59,9 @@ pub(super) fn plan(
             constants,
         ))),
         DType::F16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
-        DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
-            Ok(Box::new(other::OtherPlan::new(desc, constants)))
+        DType::F64 => Ok(Box::new(other::OtherPlan::new(desc, constants))),
+        DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
+            Ok(Box::new(whole::WholePlan::new(pairs.isa, desc, constants)))
         }
         d => Err(PlanError::Dtype(d)),
     }

@@ -1,4 +1,4 @@
-//! f64 products (with the `gemm` crate) and integer products (plain loops, wrapping).
+//! f64 products, with the `gemm` crate.
 
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
@@ -6,10 +6,9 @@ use crate::math::number::Number;
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::tensor::{AlignedBytes, matmul_f64_strided};
-use crate::types::DType;
 use std::sync::Arc;
 
-/// A plan of an f64 or integer product. Constants are copied, not packed.
+/// A plan of an f64 product. Constants are copied, not packed.
 pub(super) struct OtherPlan {
     desc: MatMul,
     a: Option<Arc<AlignedBytes>>,
@@ -30,48 +29,36 @@ impl OtherPlan {
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes these rows.
-    unsafe fn run_rows<T: ProductElement>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
+    unsafe fn run_rows(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
         let d = &self.desc;
         let o = Offsets::for_matrix(d, batch);
-        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
-        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<T>();
-        let c = args.c.cast::<T>();
+        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<f64>();
+        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<f64>();
+        let c = args.c.cast::<f64>();
         // SAFETY: the operands are valid for the descriptor's extents.
         unsafe {
             let c0 = c.add(o.c + r0 * d.c_row);
-            T::product(d, r1 - r0, a.wrapping_add(o.a + r0 * d.a[0]), b.wrapping_add(o.b), c0);
-            finish_rows(d, args.addend.cast::<T>().wrapping_add(o.addend), c.add(o.c), r0, r1);
+            product(d, r1 - r0, a.wrapping_add(o.a + r0 * d.a[0]), b.wrapping_add(o.b), c0);
+            let rect = Rect {
+                batch,
+                row: r0,
+                col: 0,
+                rows: r1 - r0,
+                cols: d.n,
+            };
+            finish_rows(d, args.addend.cast::<f64>().wrapping_add(o.addend), c.add(o.c), &rect);
             if let Some(t) = &args.tail {
-                let rect = Rect {
-                    batch,
-                    row: r0,
-                    col: 0,
-                    rows: r1 - r0,
-                    cols: d.n,
-                };
                 run_tail(d, t, args.c, o.c, rect);
             }
         }
     }
-
-    unsafe fn run_as<T: ProductElement>(&self, pool: &Pool, args: &MatMulArgs) {
-        let d = &self.desc;
-        let (step, batch) = (block_rows(d), d.batch_size());
-        let per = d.m.div_ceil(step);
-        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        pool.run(batch * per, |i| {
-            let r0 = i % per * step;
-            // SAFETY: guaranteed by the caller; chunks own disjoint rows.
-            unsafe { self.run_rows::<T>(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
-        });
-    }
 }
 
-/// `c = activation(alpha * c + beta * addend)` on rows.
+/// `c = activation(alpha * c + beta * addend)` on a rectangle.
 ///
 /// # Safety
 /// `addend` and `c` are those of a valid matrix.
-unsafe fn finish_rows<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: usize, r1: usize) {
+pub(super) unsafe fn finish_rows<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r: &Rect) {
     let s = d.addend.filter(|_| d.beta != 0.0);
     if s.is_none() && d.alpha == 1.0 && d.activation == Activation::None {
         return;
@@ -81,8 +68,8 @@ unsafe fn finish_rows<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: us
         .activation
         .bounds()
         .map(|(lo, hi)| (T::bound(lo as f64), T::bound(hi as f64)));
-    for i in r0..r1 {
-        for j in 0..d.n {
+    for i in r.row..r.row + r.rows {
+        for j in r.col..r.col + r.cols {
             // SAFETY: the indices lie in the matrix.
             unsafe {
                 let p = c.add(i * d.c_row + j);
@@ -107,52 +94,21 @@ fn block_rows(d: &MatMul) -> usize {
     (1_000_000 / macs_per_row).clamp(1, 128).max(d.m.div_ceil(64))
 }
 
-/// A type's matrix multiplication.
-trait ProductElement: Number {
-    /// Computes `rows` rows of the plain product, with the descriptor's strides.
-    ///
-    /// # Safety
-    /// The pointers are valid for `rows` rows.
-    unsafe fn product(d: &MatMul, rows: usize, a: *const Self, b: *const Self, c: *mut Self);
-}
-
-impl ProductElement for f64 {
-    unsafe fn product(d: &MatMul, rows: usize, a: *const f64, b: *const f64, c: *mut f64) {
-        if d.k == 0 {
-            for i in 0..rows {
-                // SAFETY: the row lies in C.
-                unsafe { c.add(i * d.c_row).write_bytes(0, d.n) };
-            }
-            return;
+/// Computes `rows` rows of the plain product, with the descriptor's strides.
+///
+/// # Safety
+/// The pointers are valid for `rows` rows.
+unsafe fn product(d: &MatMul, rows: usize, a: *const f64, b: *const f64, c: *mut f64) {
+    if d.k == 0 {
+        for i in 0..rows {
+            // SAFETY: the row lies in C.
+            unsafe { c.add(i * d.c_row).write_bytes(0, d.n) };
         }
-        // SAFETY: guaranteed by the caller.
-        unsafe { matmul_f64_strided([rows, d.n, d.k], a, d.a, b, d.b, c, d.c_row) }
+        return;
     }
+    // SAFETY: guaranteed by the caller.
+    unsafe { matmul_f64_strided([rows, d.n, d.k], a, d.a, b, d.b, c, d.c_row) }
 }
-
-macro_rules! integers {
-    ($($t:ty),*) => { $(
-        impl ProductElement for $t {
-            unsafe fn product(d: &MatMul, rows: usize, a: *const $t, b: *const $t, c: *mut $t) {
-                // SAFETY: all indices lie within the extents of `rows` rows.
-                unsafe {
-                    for i in 0..rows {
-                        let c = c.add(i * d.c_row);
-                        c.write_bytes(0, d.n);
-                        for k in 0..d.k {
-                            let x = *a.add(i * d.a[0] + k * d.a[1]);
-                            for j in 0..d.n {
-                                let y = *b.add(k * d.b[0] + j * d.b[1]);
-                                *c.add(j) = (*c.add(j)).wrapping_add(x.wrapping_mul(y));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    )* };
-}
-integers!(i64, i32, i16, i8, u8);
 
 impl MatMulPlan for OtherPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
@@ -160,21 +116,17 @@ impl MatMulPlan for OtherPlan {
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match d.dtype {
-                DType::F64 => self.run_as::<f64>(pool, args),
-                DType::I64 => self.run_as::<i64>(pool, args),
-                DType::I32 => self.run_as::<i32>(pool, args),
-                DType::I16 => self.run_as::<i16>(pool, args),
-                DType::I8 => self.run_as::<i8>(pool, args),
-                _ => self.run_as::<u8>(pool, args),
-            }
-        }
+        let (step, batch) = (block_rows(d), d.batch_size());
+        let per = d.m.div_ceil(step);
+        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
+        pool.run(batch * per, |i| {
+            let r0 = i % per * step;
+            // SAFETY: guaranteed by the caller; chunks own disjoint rows.
+            unsafe { self.run_rows(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
+        });
     }
 
     fn describe(&self) -> String {
-        let how = if self.desc.dtype == DType::F64 { "gemm" } else { "loops" };
-        format!("matmul {} {how}", self.desc.dtype)
+        format!("matmul {} gemm", self.desc.dtype)
     }
 }

@@ -129,6 +129,7 @@ pub(in crate::math) unsafe fn pack_pairs(
             Source::Narrow(p) if k == 1 && col.is_multiple_of(2) && p.cast::<f32>().is_aligned() => {
                 pack_panel(p.cast(), col / 2, 1, cols, COLS, pairs, dst.cast());
             }
+            Source::Narrow(p) if k == 1 => copy_pairs(p, [col, cols], pairs, dst.cast()),
             Source::Narrow(p) if col == 1 => {
                 for i in 0..pairs {
                     let (even, odd) = (p.add(2 * i * k), p.add((2 * i + 1) * k));
@@ -188,6 +189,23 @@ pub(in crate::math) unsafe fn pack_bytes(
     }
 }
 
+/// Packs columns of pairs at any addresses, `col` elements apart, and zeros for the missing columns.
+///
+/// # Safety
+/// The columns have `2 * pairs` elements; `dst` has room for a panel of as many.
+unsafe fn copy_pairs(src: *const u16, [col, cols]: [usize; 2], pairs: usize, dst: *mut u32) {
+    for i in 0..pairs {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let row = dst.add(i * COLS);
+            for c in 0..cols {
+                *row.add(c) = src.add(c * col + 2 * i).cast::<u32>().read_unaligned();
+            }
+            row.add(cols).write_bytes(0, COLS - cols);
+        }
+    }
+}
+
 /// Writes one row of pairs: elements of two rows in turn, then zeros.
 ///
 /// # Safety
@@ -203,10 +221,10 @@ unsafe fn interleave(even: *const u16, odd: *const u16, cols: usize, dst: *mut u
             dst.cast::<[u32; COLS]>().write_unaligned(row);
             return;
         }
-        for c in 0..COLS {
-            let pair = if c < cols { [*even.add(c), *odd.add(c)] } else { [0; 2] };
-            (*dst.add(2 * c), *dst.add(2 * c + 1)) = (pair[0], pair[1]);
+        for c in 0..cols {
+            *dst.cast::<[u16; 2]>().add(c) = [*even.add(c), *odd.add(c)];
         }
+        dst.add(2 * cols).write_bytes(0, 2 * (COLS - cols));
     }
 }
 

@@ -188,9 +188,14 @@ unsafe fn load_addend<S: Bf16>(x: Source, column: usize, cols: usize, addend: &m
         match (x, column) {
             (_, 0) => addend.fill(x.value(0)),
             (Source::Wide(p), 1) => std::ptr::copy_nonoverlapping(p, addend.as_mut_ptr(), cols),
-            (Source::Narrow(p), 1) if cols == COLS => {
-                for col in (0..COLS).step_by(S::LANES) {
-                    S::store(addend.as_mut_ptr().add(col), S::load_bf16(p.add(col)));
+            (Source::Narrow(p), 1) => {
+                for col in (0..cols).step_by(S::LANES) {
+                    let n = (cols - col).min(S::LANES);
+                    let x = match n == S::LANES {
+                        true => S::load_bf16(p.add(col)),
+                        false => S::load_bf16_first(p.add(col), n),
+                    };
+                    S::store(addend.as_mut_ptr().add(col), x);
                 }
             }
             _ => {

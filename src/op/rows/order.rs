@@ -1,6 +1,7 @@
 //! Lines of a tensor in order. Each element becomes an integer that holds its rank above its place, so that unstable sorting and selection
 //! of integers give the stable order, in which NaN is the greatest and both zeros are equal.
 
+mod close;
 mod short;
 
 pub(super) use self::short::ShortOrders;
@@ -33,7 +34,7 @@ fn rank_of_i64(x: i64) -> u64 {
 
 /// A rank with a place in its line.
 trait Placed: Ord + Copy {
-    type Rank: Copy + Ord + Default + std::ops::Not<Output = Self::Rank>;
+    type Rank: Copy + Ord + Default + std::ops::Not<Output = Self::Rank> + Into<u64>;
     /// The rank of NaN.
     const NAN: Self::Rank;
     fn new(rank: Self::Rank, place: usize) -> Self;
@@ -204,6 +205,14 @@ impl OrderedLines<'_> {
     /// Finds the wanted places of a line.
     fn order_line<P: Placed>(&self, line: &mut Line<P>) {
         line.order.clear();
+        let middle = line.ranks.len().saturating_sub(1) / 2;
+        let part = match self.wanted {
+            Wanted::Part(part) => part.clone(),
+            _ => middle..middle + 1,
+        };
+        if !self.is_float && line.order_close(part) {
+            return;
+        }
         let nan = if self.descending { !P::NAN } else { P::NAN };
         match self.wanted {
             Wanted::Part(part) => line.order_part(part.clone()),

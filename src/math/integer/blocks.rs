@@ -1,0 +1,386 @@
+//! The blocks of a product: what is multiplied where it is, and what is packed first.
+
+use super::IntegerElement;
+use super::tile::{Kernels, PanelJob, RowsJob};
+use crate::math::scratch::{self, Scratch};
+use crate::target::Isa;
+
+/// The maximum number of product indices in a block. A panel of B then fits half of the first cache.
+const DEPTH: usize = 128;
+/// The maximum number of rows of A that are packed at once: with [`DEPTH`] product indices they fit the second cache.
+const ROWS: usize = 128;
+/// The number of elements of B that are packed at once.
+const PACKED: usize = 64 << 10;
+/// The number of columns of A that are packed at once if they are contiguous: few enough for the first cache and the pages whose
+/// addresses it knows.
+const COLUMNS: usize = 4;
+/// The maximum number of rows that multiply B where it is.
+const FEW_ROWS: usize = 8;
+/// The number of bytes of B that any number of rows multiplies where it is: they fit half of the first cache.
+const SMALL: usize = 16 << 10;
+
+/// A product `C = A · B`, or one that is added to C.
+#[derive(Clone, Copy)]
+pub(in crate::math) struct Product<T> {
+    /// The rows of A and C.
+    pub m: usize,
+    /// The columns of B and C.
+    pub n: usize,
+    /// The product size.
+    pub k: usize,
+    /// A.
+    pub a: *const T,
+    /// The strides of A between rows and product indices.
+    pub a_strides: [usize; 2],
+    /// C, whose columns are contiguous.
+    pub c: *mut T,
+    /// The stride of C between rows.
+    pub c_row: usize,
+    /// Whether to add to C.
+    pub add: bool,
+}
+
+/// B: where panels of its columns come from.
+pub(in crate::math) trait Columns<T: IntegerElement> {
+    /// Writes some product indices (the first and the end) of some columns (the first and their number) to `dst`, where product indices
+    /// are `width` elements apart, and zeros to the rest of the width.
+    ///
+    /// # Safety
+    /// The columns are those of a valid matrix, and `dst` has room.
+    unsafe fn pack(&self, ks: [usize; 2], columns: [usize; 2], width: usize, dst: *mut T::Lane);
+
+    /// The matrix, if it is in memory.
+    fn in_memory(&self) -> Option<StridedColumns<T>> {
+        None
+    }
+}
+
+/// B in memory, with its strides between product indices and between columns.
+#[derive(Clone, Copy)]
+pub(in crate::math) struct StridedColumns<T> {
+    /// The first element.
+    pub start: *const T,
+    /// The strides.
+    pub strides: [usize; 2],
+}
+
+impl<T: IntegerElement> Columns<T> for StridedColumns<T> {
+    unsafe fn pack(&self, [k0, k1]: [usize; 2], [first, cols]: [usize; 2], width: usize, dst: *mut T::Lane) {
+        let [k_step, step] = self.strides;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let src = self.start.add(k0 * k_step + first * step);
+            let dst = std::slice::from_raw_parts_mut(dst, (k1 - k0) * width);
+            if cols < width {
+                dst.fill(T::Lane::default());
+            }
+            match step {
+                1 => pack_rows(src, k_step, cols, dst, width),
+                _ => (0..cols).for_each(|c| pack_column(src.add(c * step), k_step, &mut dst[c..], width)),
+            }
+        }
+    }
+
+    fn in_memory(&self) -> Option<StridedColumns<T>> {
+        Some(*self)
+    }
+}
+
+/// Copies rows of `cols` elements, `step` apart, to the rows of `dst`.
+///
+/// # Safety
+/// There is a row in `src` for each in `dst`.
+unsafe fn pack_rows<T: IntegerElement>(src: *const T, step: usize, cols: usize, dst: &mut [T::Lane], width: usize) {
+    for (k, row) in dst.chunks_exact_mut(width).enumerate() {
+        // SAFETY: guaranteed by the caller.
+        let src = unsafe { std::slice::from_raw_parts(src.add(k * step), cols) };
+        for (to, x) in row.iter_mut().zip(src) {
+            *to = x.widen();
+        }
+    }
+}
+
+/// Copies elements that are `step` apart to elements that are `width` apart.
+///
+/// # Safety
+/// There is an element in `src` for each row of `dst`.
+unsafe fn pack_column<T: IntegerElement>(src: *const T, step: usize, dst: &mut [T::Lane], width: usize) {
+    for (k, to) in dst.iter_mut().step_by(width).enumerate() {
+        // SAFETY: guaranteed by the caller.
+        *to = unsafe { (*src.add(k * step)).widen() };
+    }
+}
+
+/// Computes a product.
+///
+/// # Safety
+/// The machine has the instruction set. The operands are valid for the sizes; C overlaps neither.
+pub(in crate::math) unsafe fn multiply<T: IntegerElement>(isa: Isa, p: &Product<T>, b: &impl Columns<T>) {
+    if p.m == 0 || p.n == 0 || p.k == 0 {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { clear(p) };
+    }
+    let kernels = T::kernels(isa);
+    // SAFETY: as above.
+    unsafe {
+        match b.in_memory().filter(|_| T::IS_LANE) {
+            Some(b) => multiply_strided(kernels, p, b),
+            None => multiply_packed(kernels, p, b),
+        }
+    }
+}
+
+/// Sets C to zeros unless it is added to.
+///
+/// # Safety
+/// C is valid.
+unsafe fn clear<T: IntegerElement>(p: &Product<T>) {
+    if !p.add && p.n > 0 {
+        for i in 0..p.m {
+            // SAFETY: guaranteed by the caller.
+            unsafe { std::slice::from_raw_parts_mut(p.c.add(i * p.c_row), p.n).fill(T::default()) };
+        }
+    }
+}
+
+/// Computes a product with B in memory, which is its own lanes.
+///
+/// # Safety
+/// As for [`multiply`].
+unsafe fn multiply_strided<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: StridedColumns<T>) {
+    let [b_k, b_col] = b.strides;
+    if p.n == 1 && p.m > 1 && p.c_row == 1 {
+        // The transposed product has one row.
+        let transposed = Product {
+            m: 1,
+            n: p.m,
+            a: b.start,
+            a_strides: [0, b_k],
+            ..*p
+        };
+        let columns = StridedColumns {
+            start: p.a,
+            strides: [p.a_strides[1], p.a_strides[0]],
+        };
+        // SAFETY: guaranteed by the caller.
+        return unsafe { multiply_strided(kernels, &transposed, columns) };
+    }
+    let few = p.m <= FEW_ROWS;
+    let small = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>()) <= SMALL;
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if b_col == 1 || p.n == 1 {
+            if p.m <= 4 && p.n > 2 * kernels.lanes {
+                clear(p);
+                return (kernels.sums)(&rows_job(p, &b, b_k));
+            }
+            if few || small {
+                return multiply_in_place(kernels, p, &b);
+            }
+        } else if few && (b_k == 1 || p.k == 1) && (p.a_strides[1] == 1 || p.k == 1) {
+            return (kernels.dots)(&rows_job(p, &b, b_col));
+        }
+        multiply_packed(kernels, p, &b);
+    }
+}
+
+/// The job for kernels of few rows. Its lanes are the elements.
+fn rows_job<T: IntegerElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: usize) -> RowsJob<T::Lane> {
+    RowsJob {
+        rows: p.m,
+        cols: p.n,
+        k: p.k,
+        a: p.a.cast(),
+        a_strides: p.a_strides,
+        b: b.start.cast(),
+        b_step,
+        c: p.c.cast(),
+        c_row: p.c_row,
+        add: p.add,
+    }
+}
+
+/// Multiplies panels of B, whose rows are contiguous, without packing anything.
+///
+/// # Safety
+/// As for [`multiply`]; elements are their own lanes.
+unsafe fn multiply_in_place<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: &StridedColumns<T>) {
+    let width = 2 * kernels.lanes;
+    for col in (0..p.n).step_by(width) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            (kernels.panel)(&PanelJob {
+                rows: p.m,
+                cols: width.min(p.n - col),
+                k: p.k,
+                a: p.a.cast(),
+                a_strides: Some(p.a_strides),
+                b: b.start.add(col).cast(),
+                b_row: b.strides[0],
+                b_padded: false,
+                c: p.c.add(col),
+                c_row: p.c_row,
+                add: p.add,
+            });
+        }
+    }
+}
+
+/// A block of a packed product.
+struct Block {
+    /// The columns.
+    cols: [usize; 2],
+    /// The product indices.
+    ks: [usize; 2],
+}
+
+/// Computes a product from packed panels of B, and of A if it is read more than once.
+///
+/// # Safety
+/// As for [`multiply`].
+unsafe fn multiply_packed<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: &impl Columns<T>) {
+    let width = 2 * kernels.lanes;
+    let depth = p.k.div_ceil(p.k.div_ceil(DEPTH));
+    let most = (PACKED / depth / width * width).max(width);
+    let mut panels = lanes_buffer::<T>(depth * most.min(p.n.next_multiple_of(width)));
+    let mut rows = lanes_buffer::<T>(depth * ROWS.min(p.m));
+    for col in (0..p.n).step_by(most) {
+        for k in (0..p.k).step_by(depth) {
+            let block = Block {
+                cols: [col, p.n.min(col + most)],
+                ks: [k, p.k.min(k + depth)],
+            };
+            // SAFETY: guaranteed by the caller; the buffers hold a block.
+            unsafe {
+                multiply_block(
+                    kernels,
+                    p,
+                    b,
+                    &block,
+                    panels.as_mut_ptr().cast(),
+                    rows.as_mut_ptr().cast(),
+                )
+            };
+        }
+    }
+}
+
+/// Working memory for `n` lanes.
+fn lanes_buffer<T: IntegerElement>(n: usize) -> Scratch {
+    scratch::take_buffer((n * size_of::<T::Lane>()).div_ceil(size_of::<f32>()))
+}
+
+/// Packs and multiplies one block.
+///
+/// # Safety
+/// As for [`multiply`]; the buffers have room for it.
+unsafe fn multiply_block<T: IntegerElement>(
+    kernels: &Kernels<T>,
+    p: &Product<T>,
+    b: &impl Columns<T>,
+    block: &Block,
+    panels: *mut T::Lane,
+    rows: *mut T::Lane,
+) {
+    let ([c0, c1], [k0, k1]) = (block.cols, block.ks);
+    let (width, depth) = (2 * kernels.lanes, k1 - k0);
+    let packs_rows = !T::IS_LANE || p.a_strides[1] != 1 || c1 - c0 > width;
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        for col in (c0..c1).step_by(width) {
+            b.pack(
+                block.ks,
+                [col, width.min(c1 - col)],
+                width,
+                panels.add((col - c0) * depth),
+            );
+        }
+        for row in (0..p.m).step_by(ROWS) {
+            let count = ROWS.min(p.m - row);
+            let a = p.a.add(row * p.a_strides[0] + k0 * p.a_strides[1]);
+            if packs_rows {
+                pack_tiles(a, p.a_strides, [count, depth], kernels.rows, rows);
+            }
+            let job = PanelJob {
+                rows: count,
+                cols: width,
+                k: depth,
+                a: if packs_rows { rows } else { a.cast() },
+                a_strides: (!packs_rows).then_some(p.a_strides),
+                b: panels,
+                b_row: width,
+                b_padded: true,
+                c: p.c.add(row * p.c_row + c0),
+                c_row: p.c_row,
+                add: p.add || k0 > 0,
+            };
+            multiply_panels(kernels, job, c1 - c0);
+        }
+    }
+}
+
+/// Multiplies by packed panels of `cols` columns, from that of `job` on.
+///
+/// # Safety
+/// As for [`multiply`].
+unsafe fn multiply_panels<T: IntegerElement>(kernels: &Kernels<T>, mut job: PanelJob<T>, cols: usize) {
+    let width = job.cols;
+    for col in (0..cols).step_by(width) {
+        job.cols = width.min(cols - col);
+        // SAFETY: guaranteed by the caller.
+        unsafe { (kernels.panel)(&job) };
+        job.b = job.b.wrapping_add(width * job.k);
+        job.c = job.c.wrapping_add(width);
+    }
+}
+
+/// Packs `m` rows of A in the order of the tiles.
+///
+/// # Safety
+/// The rows have `k` product indices, and `dst` has room for them.
+unsafe fn pack_tiles<T: IntegerElement>(
+    a: *const T,
+    strides: [usize; 2],
+    [m, k]: [usize; 2],
+    tallest: usize,
+    dst: *mut T::Lane,
+) {
+    // Contiguous columns are read one after the other, a few of them for all tiles.
+    let together = if strides[0] == 1 { COLUMNS } else { k };
+    for k0 in (0..k).step_by(together) {
+        let ks = [k0, k.min(k0 + together)];
+        let mut row = 0;
+        while row < m {
+            let rows = tallest.min(1 << (m - row).ilog2());
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let (a, dst) = (a.add(row * strides[0]), dst.add(row * k));
+                match rows {
+                    8 => pack_tile::<T, 8>(a, strides, ks, dst),
+                    4 => pack_tile::<T, 4>(a, strides, ks, dst),
+                    2 => pack_tile::<T, 2>(a, strides, ks, dst),
+                    _ => pack_tile::<T, 1>(a, strides, ks, dst),
+                }
+            }
+            row += rows;
+        }
+    }
+}
+
+/// Packs some product indices of `R` rows of A.
+///
+/// # Safety
+/// As for [`pack_tiles`].
+unsafe fn pack_tile<T: IntegerElement, const R: usize>(
+    a: *const T,
+    [row, step]: [usize; 2],
+    [k0, k1]: [usize; 2],
+    dst: *mut T::Lane,
+) {
+    for i in k0..k1 {
+        for r in 0..R {
+            // SAFETY: guaranteed by the caller.
+            unsafe { *dst.add(i * R + r) = (*a.add(r * row + i * step)).widen() };
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The kernels: tiles of sums in registers, sums of rows, and dot products.
+
+use super::IntegerElement;
+use super::lanes::*;
+use crate::math::number::Number;
+
+/// Some rows of A times a panel of B, at most two vectors wide.
+pub(in crate::math) struct PanelJob<T: IntegerElement> {
+    pub rows: usize,
+    pub cols: usize,
+    pub k: usize,
+    pub a: *const T::Lane,
+    /// The strides of A between rows and product indices. `None` if A is packed: the product indices of tiles of
+    /// [`Kernels::rows`], then of smaller powers of two, one tile after the other.
+    pub a_strides: Option<[usize; 2]>,
+    pub b: *const T::Lane,
+    /// The stride of B between product indices. Its columns are contiguous.
+    pub b_row: usize,
+    /// Whether rows of B are padded to whole vectors.
+    pub b_padded: bool,
+    pub c: *mut T,
+    pub c_row: usize,
+    /// Whether to add to C.
+    pub add: bool,
+}
+
+/// A few rows of A times B, of which neither is packed.
+pub(in crate::math) struct RowsJob<E> {
+    pub rows: usize,
+    pub cols: usize,
+    pub k: usize,
+    pub a: *const E,
+    pub a_strides: [usize; 2],
+    pub b: *const E,
+    /// The stride of B between product indices for sums of rows, between columns for dot products. The other is 1.
+    pub b_step: usize,
+    pub c: *mut E,
+    pub c_row: usize,
+    /// Whether to add to C. Sums of rows always do.
+    pub add: bool,
+}
+
+/// The kernels of one instruction set.
+pub(in crate::math) struct Kernels<T: IntegerElement> {
+    /// The number of elements in a vector.
+    pub lanes: usize,
+    /// The number of rows of the tallest tile, a power of two.
+    pub rows: usize,
+    /// Computes a [`PanelJob`].
+    pub panel: unsafe fn(&PanelJob<T>),
+    /// Computes a [`RowsJob`] as sums of rows of B.
+    pub sums: unsafe fn(&RowsJob<T::Lane>),
+    /// Computes a [`RowsJob`] as dot products; A and B are contiguous along the product index.
+    pub dots: unsafe fn(&RowsJob<T::Lane>),
+}
+
+#[inline(always)]
+pub(super) unsafe fn panel_body<T: IntegerElement, L: Lanes<Element = T::Lane>>(j: &PanelJob<T>) {
+    let mut row = 0;
+    while row < j.rows {
+        let rows = L::ROWS.min(1 << (j.rows - row).ilog2());
+        // SAFETY: the operands are valid for the job; a tile has at most `L::ROWS` rows.
+        unsafe {
+            match rows {
+                8 => tile_row::<T, L, 8>(j, row),
+                4 => tile_row::<T, L, 4>(j, row),
+                2 => tile_row::<T, L, 2>(j, row),
+                _ => tile_row::<T, L, 1>(j, row),
+            }
+        }
+        row += rows;
+    }
+}
+
+/// Computes `R` rows of the panel.
+#[inline(always)]
+unsafe fn tile_row<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usize>(j: &PanelJob<T>, row: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if R > L::ROWS {
+            return;
+        }
+        if j.cols > L::COUNT && (j.cols == 2 * L::COUNT || j.b_padded) {
+            return tile::<T, L, R, 2, false>(j, row, 0);
+        }
+        let mut col = 0;
+        while col < j.cols {
+            match j.cols - col >= L::COUNT || j.b_padded {
+                true => tile::<T, L, R, 1, false>(j, row, col),
+                false => tile::<T, L, R, 1, true>(j, row, col),
+            }
+            col += L::COUNT;
+        }
+    }
+}
+
+/// Computes a tile of `R` rows and `W` vectors. `PART` says that the vector of B is not whole.
+#[inline(always)]
+unsafe fn tile<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usize, const W: usize, const PART: bool>(
+    j: &PanelJob<T>,
+    row: usize,
+    col: usize,
+) {
+    let cols = (j.cols - col).min(W * L::COUNT);
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (mut a, [a_row, a_k]) = match j.a_strides {
+            Some([r, k]) => (j.a.add(row * r), [r, k]),
+            None => (j.a.add(row * j.k), [1, R]),
+        };
+        let mut b = j.b.add(col);
+        let mut sums = [[L::zero(); W]; R];
+        for _ in 0..j.k {
+            let mut y = [L::factor(L::splat(T::Lane::default())); W];
+            for w in 0..W {
+                let at = b.add(w * L::COUNT);
+                y[w] = L::factor(if PART { L::load_first(at, cols) } else { L::load(at) });
+            }
+            for r in 0..R {
+                let x = L::splat(*a.add(r * a_row));
+                for w in 0..W {
+                    sums[r][w] = L::add_product(sums[r][w], x, y[w]);
+                }
+            }
+            a = a.wrapping_add(a_k);
+            b = b.wrapping_add(j.b_row);
+        }
+        for r in 0..R {
+            let c = j.c.add((row + r) * j.c_row + col);
+            for w in 0..W {
+                let left = (cols - w * L::COUNT).min(L::COUNT);
+                store::<T, L>(L::finish(sums[r][w]), c.add(w * L::COUNT), left, j.add);
+            }
+        }
+    }
+}
+
+/// Stores the first `n` elements of `v`, or adds them to what is there.
+#[inline(always)]
+unsafe fn store<T: IntegerElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T, n: usize, add: bool) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if !T::IS_LANE {
+            let mut elements = [T::Lane::default(); 32];
+            L::store(v, elements.as_mut_ptr());
+            for i in 0..n {
+                let before = if add { *c.add(i) } else { T::default() };
+                *c.add(i) = T::narrow(elements[i]).add(before);
+            }
+            return;
+        }
+        let c = c.cast::<T::Lane>();
+        match (n == L::COUNT, add) {
+            (true, true) => L::store(L::add(v, L::load(c)), c),
+            (true, false) => L::store(v, c),
+            (false, true) => L::store_first(L::add(v, L::load_first(c, n)), c, n),
+            (false, false) => L::store_first(v, c, n),
+        }
+    }
+}
+
+/// The number of columns whose sums stay in the first cache while rows of B are added to them.
+const SUMS: usize = 1024;
+/// The number of rows of B that are added at once.
+const TOGETHER: usize = 4;
+
+#[inline(always)]
+pub(super) unsafe fn sums_body<L: Lanes>(j: &RowsJob<L::Element>) {
+    let mut first = 0;
+    while first < j.cols {
+        let end = j.cols.min(first + SUMS);
+        let mut k = 0;
+        while k < j.k {
+            let some = if j.k - k >= TOGETHER { TOGETHER } else { 1 };
+            for row in 0..j.rows {
+                // SAFETY: the operands are valid for the job.
+                unsafe {
+                    match some {
+                        TOGETHER => add_rows::<L, TOGETHER>(j, row, k, first, end),
+                        _ => add_rows::<L, 1>(j, row, k, first, end),
+                    }
+                }
+            }
+            k += some;
+        }
+        first = end;
+    }
+}
+
+/// Adds the products of `K` rows of B to the columns `col..end` of one row.
+#[inline(always)]
+unsafe fn add_rows<L: Lanes, const K: usize>(
+    j: &RowsJob<L::Element>,
+    row: usize,
+    k: usize,
+    mut col: usize,
+    end: usize,
+) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let a = j.a.add(row * j.a_strides[0] + k * j.a_strides[1]);
+        let (b, c) = (j.b.add(k * j.b_step), j.c.add(row * j.c_row));
+        let mut x = [L::factor(L::splat(*a)); K];
+        for i in 1..K {
+            x[i] = L::factor(L::splat(*a.add(i * j.a_strides[1])));
+        }
+        while col + L::COUNT <= end {
+            let mut sum = L::zero();
+            for i in 0..K {
+                sum = L::add_product(sum, L::load(b.add(i * j.b_step + col)), x[i]);
+            }
+            let c = c.add(col);
+            L::store(L::add(L::load(c), L::finish(sum)), c);
+            col += L::COUNT;
+        }
+        if col < end {
+            let n = end - col;
+            let mut sum = L::zero();
+            for i in 0..K {
+                sum = L::add_product(sum, L::load_first(b.add(i * j.b_step + col), n), x[i]);
+            }
+            let c = c.add(col);
+            L::store_first(L::add(L::load_first(c, n), L::finish(sum)), c, n);
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn dots_body<L: Lanes<Element: IntegerElement>>(j: &RowsJob<L::Element>) {
+    let mut col = 0;
+    while col < j.cols {
+        let cols = if j.cols - col >= 4 { 4 } else { 1 };
+        for row in 0..j.rows {
+            // SAFETY: the operands are valid for the job.
+            unsafe {
+                match cols {
+                    4 => dot_tile::<L, 4>(j, row, col),
+                    _ => dot_tile::<L, 1>(j, row, col),
+                }
+            }
+        }
+        col += cols;
+    }
+}
+
+/// Computes `C` dot products of one row.
+#[inline(always)]
+unsafe fn dot_tile<L: Lanes<Element: IntegerElement>, const C: usize>(j: &RowsJob<L::Element>, row: usize, col: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (a, b) = (j.a.add(row * j.a_strides[0]), j.b.add(col * j.b_step));
+        let mut sums = [[L::zero(); 2]; C];
+        let mut k = 0;
+        while k + 2 * L::COUNT <= j.k {
+            for h in 0..2 {
+                let at = k + h * L::COUNT;
+                let x = L::factor(L::load(a.add(at)));
+                for c in 0..C {
+                    sums[c][h] = L::add_product(sums[c][h], L::load(b.add(c * j.b_step + at)), x);
+                }
+            }
+            k += 2 * L::COUNT;
+        }
+        while k < j.k {
+            let n = (j.k - k).min(L::COUNT);
+            let x = L::factor(L::load_first(a.add(k), n));
+            for c in 0..C {
+                sums[c][0] = L::add_product(sums[c][0], L::load_first(b.add(c * j.b_step + k), n), x);
+            }
+            k += n;
+        }
+        for c in 0..C {
+            let mut lanes = [L::Element::default(); 32];
+            L::store(L::add(L::finish(sums[c][0]), L::finish(sums[c][1])), lanes.as_mut_ptr());
+            let c = j.c.add(row * j.c_row + col + c);
+            let before = if j.add { *c } else { L::Element::default() };
+            *c = lanes[..L::COUNT.min(j.k)].iter().fold(before, |s, &x| s.add(x));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Integer products, which wrap.
+
+use super::other::finish_rows;
+use super::{Offsets, Rect, run_tail};
+use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
+use crate::math::integer::{IntegerElement, Product, StridedColumns, multiply};
+use crate::math::scratch::SharedPtr;
+use crate::parallel::Pool;
+use crate::target::Isa;
+use crate::tensor::AlignedBytes;
+use crate::types::DType;
+use std::sync::Arc;
+
+/// The number of multiply-adds in a chunk of small matrices.
+const TOGETHER: usize = 100_000;
+/// The smallest number of multiply-adds that another thread is worth.
+const SMALLEST: usize = 200_000;
+/// The smallest number of rows or columns of a part of a matrix.
+const PART: usize = 32;
+
+/// A plan of an integer product. Constants are copied, not packed.
+pub(super) struct WholePlan {
+    isa: Isa,
+    desc: MatMul,
+    a: Option<Arc<AlignedBytes>>,
+    b: Option<Arc<AlignedBytes>>,
+}
+
+/// The parts of one matrix: along its rows, and along its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parts {
+    rows: usize,
+    cols: usize,
+}
+
+impl Parts {
+    /// Parts of a matrix of a batch, so that each thread finds some.
+    fn new(d: &MatMul, threads: usize) -> Parts {
+        let whole = Parts { rows: 1, cols: 1 };
+        let macs = d.m.saturating_mul(d.n).saturating_mul(d.k.max(1));
+        let wanted = (4 * threads).div_ceil(d.batch_size().max(1)).min(macs / SMALLEST);
+        if threads == 1 || wanted < 2 {
+            return whole;
+        }
+        match d.m >= d.n {
+            true => Parts {
+                rows: wanted.min(d.m / PART).max(1),
+                ..whole
+            },
+            false => Parts {
+                cols: wanted.min(d.n / PART).max(1),
+                ..whole
+            },
+        }
+    }
+}
+
+impl Parts {
+    /// Part `i` of a batch.
+    fn rect(&self, d: &MatMul, i: usize) -> Rect {
+        let per = self.rows * self.cols;
+        let part = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];
+        let [row, row_end] = part(i % per / self.cols, self.rows, d.m);
+        let [col, col_end] = part(i % self.cols, self.cols, d.n);
+        Rect {
+            batch: i / per,
+            row,
+            col,
+            rows: row_end - row,
+            cols: col_end - col,
+        }
+    }
+}
+
+impl WholePlan {
+    /// Plans `desc`, whose extents were already checked.
+    pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> WholePlan {
+        WholePlan {
+            isa,
+            desc: desc.clone(),
+            a: constants.a.map(|a| a.aligned_bytes()),
+            b: constants.b.filter(|_| constants.a.is_none()).map(|b| b.aligned_bytes()),
+        }
+    }
+
+    /// Computes a rectangle of the matrix at `o`.
+    ///
+    /// # Safety
+    /// `args` is as for [`MatMulPlan::run`]; nothing else writes the rectangle.
+    unsafe fn run_part<T: IntegerElement>(&self, args: &MatMulArgs, o: &Offsets, r: Rect) {
+        let d = &self.desc;
+        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
+        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<T>();
+        let c = args.c.cast::<T>().wrapping_add(o.c + r.row * d.c_row + r.col);
+        let addend = args.addend.cast::<T>().wrapping_add(o.addend);
+        // SAFETY: the operands are valid for the descriptor's extents.
+        unsafe {
+            let add = d.alpha == 1.0 && start_with_addend(d, addend, c, &r);
+            let product = Product {
+                m: r.rows,
+                n: r.cols,
+                k: d.k,
+                a: a.wrapping_add(o.a + r.row * d.a[0]),
+                a_strides: d.a,
+                c,
+                c_row: d.c_row,
+                add,
+            };
+            let columns = StridedColumns {
+                start: b.wrapping_add(o.b + r.col * d.b[1]),
+                strides: d.b,
+            };
+            multiply(self.isa, &product, &columns);
+            if d.alpha != 1.0 || d.activation != Activation::None {
+                let beta = if add { 0.0 } else { d.beta };
+                let rest = MatMul { beta, ..d.clone() };
+                finish_rows(&rest, addend, args.c.cast::<T>().wrapping_add(o.c), &r);
+            }
+            if let Some(t) = &args.tail {
+                run_tail(d, t, args.c, o.c, r);
+            }
+        }
+    }
+
+    unsafe fn run_as<T: IntegerElement>(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        let (parts, batch) = (Parts::new(d, pool.threads()), d.batch_size());
+        let per = parts.rows * parts.cols;
+        let macs = d.m.saturating_mul(d.n).saturating_mul(d.k.max(1));
+        let together = if per > 1 { 1 } else { (TOGETHER / macs).clamp(1, batch) };
+        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
+        pool.run((batch * per).div_ceil(together), |chunk| {
+            // SAFETY: guaranteed by the caller; the parts and the matrices are disjoint.
+            unsafe {
+                match per {
+                    1 => self.run_matrices::<T>(&*shared.get(), chunk * together, batch.min((chunk + 1) * together)),
+                    _ => {
+                        let rect = parts.rect(d, chunk);
+                        self.run_part::<T>(&*shared.get(), &Offsets::for_matrix(d, rect.batch), rect);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Computes the matrices `first..end` of the batch.
+    ///
+    /// # Safety
+    /// `args` is as for [`MatMulPlan::run`]; nothing else writes these matrices.
+    unsafe fn run_matrices<T: IntegerElement>(&self, args: &MatMulArgs, first: usize, end: usize) {
+        let d = &self.desc;
+        let row = d.batch.last().map_or(1, |b| b.size);
+        let mut at = first;
+        while at < end {
+            // Along the last dimension of the batch, the strides are the same: small matrices take less time than a division.
+            let count = (row - at % row).min(end - at);
+            let mut o = Offsets::for_matrix(d, at);
+            for batch in at..at + count {
+                let whole = Rect {
+                    batch,
+                    row: 0,
+                    col: 0,
+                    rows: d.m,
+                    cols: d.n,
+                };
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.run_part::<T>(args, &o, whole) };
+                if let Some(b) = d.batch.last() {
+                    (o.a, o.b, o.c, o.addend) = (o.a + b.a, o.b + b.b, o.c + b.c, o.addend + b.addend);
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+/// Sets C to `beta * addend` if there is an addend, and returns whether there is.
+///
+/// # Safety
+/// `addend` is that of the matrix, and `c` is the first element of the rectangle.
+unsafe fn start_with_addend<T: IntegerElement>(d: &MatMul, addend: *const T, c: *mut T, r: &Rect) -> bool {
+    let Some(s) = d.addend.filter(|_| d.beta != 0.0) else {
+        return false;
+    };
+    let beta = T::from_f64(d.beta);
+    for i in 0..r.rows {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let from = addend.add((r.row + i) * s.row + r.col * s.col);
+            let row = std::slice::from_raw_parts_mut(c.add(i * d.c_row), r.cols);
+            match (s.col, d.beta == 1.0) {
+                (1, true) => row.copy_from_slice(std::slice::from_raw_parts(from, r.cols)),
+                (col, _) => {
+                    let products = row.iter_mut().enumerate();
+                    products.for_each(|(j, c)| *c = beta.mul(*from.add(j * col)));
+                }
+            }
+        }
+    }
+    true
+}
+
+impl MatMulPlan for WholePlan {
+    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
+            return;
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match d.dtype {
+                DType::I64 => self.run_as::<i64>(pool, args),
+                DType::I32 => self.run_as::<i32>(pool, args),
+                DType::I16 => self.run_as::<i16>(pool, args),
+                DType::I8 => self.run_as::<i8>(pool, args),
+                _ => self.run_as::<u8>(pool, args),
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("matmul {} tiles {}", self.desc.dtype, self.isa)
+    }
+}
