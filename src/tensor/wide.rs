@@ -22,20 +22,21 @@ pub(crate) fn with_wide_vectors<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Defines a function as a call of `body`, which must be marked `#[inline(always)]`, compiled for the vectors of the target.
+/// Defines a function as a call of `body`, which must be marked `#[inline(always)]`, compiled for the vectors of the target. It may have
+/// one type parameter.
 macro_rules! wide_function {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident = $body:ident ( $($arg:ident : $t:ty),* $(,)? ) $(-> $ret:ty)?) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident = $body:ident $(<$g:ident: $bound:path>)? ( $($arg:ident : $t:ty),* $(,)? ) $(-> $ret:ty)?) => {
         $(#[$doc])*
         #[allow(unsafe_code, reason = "calls of the function's own copies, after the target was asked")]
-        $vis fn $name($($arg: $t),*) $(-> $ret)? {
+        $vis fn $name $(<$g: $bound>)? ($($arg: $t),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
-                fn avx512($($arg: $t),*) $(-> $ret)? {
+                fn avx512 $(<$g: $bound>)? ($($arg: $t),*) $(-> $ret)? {
                     $body($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
-                fn avx2($($arg: $t),*) $(-> $ret)? {
+                fn avx2 $(<$g: $bound>)? ($($arg: $t),*) $(-> $ret)? {
                     $body($($arg),*)
                 }
                 match $crate::target::thread_target().isa() {

@@ -1,39 +1,17 @@
 //! Products with the crate `gemm`.
 
-/// `out = a @ b`: see [`matmul_f64_strided`](super::matmul_f64_strided).
-///
-/// # Safety
-/// As there.
-pub(super) unsafe fn product(
-    [m, n, k]: [usize; 3],
-    a: *const f64,
-    a_strides: [usize; 2],
-    b: *const f64,
-    b_strides: [usize; 2],
-    out: *mut f64,
-    out_row: usize,
-) {
-    let (left, right) = (StridedMatrix::new(a, a_strides), StridedMatrix::new(b, b_strides));
-    let out_row = out_row as isize;
-    // SAFETY: the caller's contract.
-    unsafe {
-        // The kernels need columns without gaps, which the transposed product has.
-        match out_row > 1 {
-            true => multiply([n, m, k], right.transposed(), left.transposed(), out, [1, out_row]),
-            false => multiply([m, n, k], left, right, out, [out_row, 1]),
-        }
-    }
-}
+use super::Product;
+use gemm_common::Parallelism;
 
 /// A matrix in memory, with the strides between rows and between columns.
-struct StridedMatrix {
-    start: *const f64,
+struct StridedMatrix<T> {
+    start: *const T,
     row: isize,
     column: isize,
 }
 
-impl StridedMatrix {
-    fn new(start: *const f64, [row, column]: [usize; 2]) -> StridedMatrix {
+impl<T> StridedMatrix<T> {
+    fn new((start, [row, column]): (*const T, [usize; 2])) -> StridedMatrix<T> {
         StridedMatrix {
             start,
             row: row as isize,
@@ -41,7 +19,7 @@ impl StridedMatrix {
         }
     }
 
-    fn transposed(self) -> StridedMatrix {
+    fn transposed(self) -> StridedMatrix<T> {
         StridedMatrix {
             row: self.column,
             column: self.row,
@@ -50,39 +28,51 @@ impl StridedMatrix {
     }
 }
 
-/// `out = left @ right`, where `out` has the given strides between rows and between columns.
-///
-/// # Safety
-/// The operands are valid for `[m, k]`, `[k, n]` and `[m, n]`.
-unsafe fn multiply(
-    [m, n, k]: [usize; 3],
-    left: StridedMatrix,
-    right: StridedMatrix,
-    out: *mut f64,
-    [out_row, out_column]: [isize; 2],
-) {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        gemm_f64::gemm::f64::get_gemm_fn()(
-            m,
-            n,
-            k,
-            out,
-            out_column,
-            out_row,
-            false,
-            left.start,
-            left.column,
-            left.row,
-            right.start,
-            right.column,
-            right.row,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm_common::Parallelism::None,
-        );
-    }
+macro_rules! product {
+    ($t:ty, $gemm:path) => {
+        impl Product for $t {
+            unsafe fn product(
+                [m, n, k]: [usize; 3],
+                a: (*const $t, [usize; 2]),
+                b: (*const $t, [usize; 2]),
+                (out, out_row): (*mut $t, usize),
+                add: Option<$t>,
+            ) {
+                let (a, b, row) = (StridedMatrix::new(a), StridedMatrix::new(b), out_row as isize);
+                // The kernels need columns without gaps, which the transposed product has.
+                let (m, n, a, b, [row, column]) = match row > 1 {
+                    true => (n, m, b.transposed(), a.transposed(), [1, row]),
+                    false => (m, n, a, b, [row, 1]),
+                };
+                let (kept, factor) = add.map_or((0.0, 1.0), |factor| (1.0, factor));
+                // SAFETY: the caller's contract.
+                unsafe {
+                    $gemm()(
+                        m,
+                        n,
+                        k,
+                        out,
+                        column,
+                        row,
+                        add.is_some(),
+                        a.start,
+                        a.column,
+                        a.row,
+                        b.start,
+                        b.column,
+                        b.row,
+                        kept,
+                        factor,
+                        false,
+                        false,
+                        false,
+                        Parallelism::None,
+                    );
+                }
+            }
+        }
+    };
 }
+
+product!(f32, gemm_f32::gemm::f32::get_gemm_fn);
+product!(f64, gemm_f64::gemm::f64::get_gemm_fn);

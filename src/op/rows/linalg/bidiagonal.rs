@@ -2,8 +2,10 @@
 //! Golub and Reinsch 1970; the tests for splitting are LINPACK's `dsvdc`).
 
 use super::eigen::jacobi_svd;
-use super::lines::{add_scaled, dot, magnitude, reflect_rows, scaled_reflection};
+use super::lines::{divide_all, magnitude};
 use super::matrix::Matrix;
+use super::real::Real;
+use super::reduction::{Bidiagonal, bidiagonal};
 use super::reflections::{apply_reflections, basis_of_rows};
 use super::rotations::RotatedRows;
 use crate::tensor::wide_function;
@@ -15,38 +17,48 @@ const STEPS: usize = 75;
 const TINY: f64 = 1e-30;
 
 /// The singular values of a matrix of finite numbers in descending order.
-pub(in crate::op::rows) fn singular_values_of(m: &Matrix) -> Vec<f64> {
+pub(in crate::op::rows) fn singular_values_of<T: Real>(m: &Matrix<T>) -> Vec<f64> {
     let mut a = match m.rows < m.columns {
         true => m.transposed(),
         false => m.clone(),
     };
     let scale = magnitude(&a.v);
-    a.v.iter_mut().for_each(|x| *x /= scale);
-    let mut values = diagonalise(&mut a);
+    divide_all(&mut a.v, scale);
+    let Bidiagonal {
+        diagonal: mut values,
+        mut above,
+        ..
+    } = bidiagonal(&mut a);
+    diagonalise(&mut values, &mut above);
     values.iter_mut().for_each(|x| *x = x.abs() * scale);
     values.sort_by(|x, y| y.total_cmp(x));
     values
 }
 
 /// Below this number of columns, rotations of pairs (Jacobi) are faster.
-const FEW_COLUMNS: usize = 16;
+pub(super) const FEW_COLUMNS: usize = 16;
 
 /// Singular values in descending order, with U `[m, k]` and V `[n, k]`, k = min(m, n).
 pub(in crate::op::rows) fn svd_of(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
+    match m.rows.min(m.columns) < FEW_COLUMNS || !m.is_finite() {
+        true => jacobi_svd(m),
+        false => large_svd(m),
+    }
+}
+
+/// [`svd_of`] for matrices of many columns and finite numbers.
+pub(in crate::op::rows) fn large_svd<T: Real>(m: &Matrix<T>) -> (Matrix<T>, Vec<f64>, Matrix<T>) {
     if m.rows < m.columns {
-        let (u, s, v) = svd_of(&m.transposed());
+        let (u, s, v) = large_svd(&m.transposed());
         return (v, s, u);
     }
-    if m.columns < FEW_COLUMNS || !m.v.iter().all(|x| x.is_finite()) {
-        return jacobi_svd(m);
-    }
     let (mut a, scale) = (m.clone(), magnitude(&m.v));
-    a.v.iter_mut().for_each(|x| *x /= scale);
+    divide_all(&mut a.v, scale);
     let (values, vectors) = with_vectors(&mut a);
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&i, &j| values[j].abs().total_cmp(&values[i].abs()));
     let (left, mut right) = (vectors.left.finish(&order), vectors.right.finish(&order));
-    for row in right.v.chunks_exact_mut(order.len()) {
+    for row in right.v.chunks_exact_mut(order.len().max(1)) {
         for (x, &j) in row.iter_mut().zip(&order) {
             *x = if values[j].is_sign_negative() { -*x } else { *x };
         }
@@ -55,15 +67,16 @@ pub(in crate::op::rows) fn svd_of(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
 }
 
 /// The singular values in any order, with any signs, and the vectors.
-fn with_vectors(a: &mut Matrix) -> (Vec<f64>, Vectors) {
+fn with_vectors<T: Real>(a: &mut Matrix<T>) -> (Vec<f64>, Vectors<T>) {
     let n = a.columns;
     let Bidiagonal {
         mut diagonal,
         mut above,
         left,
         right,
-    } = reduce(a);
-    let mut columns = Matrix::from_fn(a.rows, n, |i, j| (i == j) as u8 as f64);
+    } = bidiagonal(a);
+    let mut columns = Matrix::zeros(a.rows, n);
+    (0..n).for_each(|i| columns.set(i, i, T::ONE));
     apply_reflections(a, &left, &mut columns, false);
     let rows = basis_of_rows(a, &right);
     let mut vectors = Vectors {
@@ -75,27 +88,12 @@ fn with_vectors(a: &mut Matrix) -> (Vec<f64>, Vectors) {
 }
 
 wide_function! {
-    fn reduce = bidiagonal(a: &mut Matrix) -> Bidiagonal
+    fn diagonalise_vectors = implicit_qr<F: RotationFollower>(s: &mut [f64], e: &mut [f64], vectors: &mut F)
 }
 
-wide_function! {
-    fn diagonalise_vectors = implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut Vectors)
-}
-
-wide_function! {
-    /// The singular values in any order, with any signs.
-    fn diagonalise = diagonalise_body(a: &mut Matrix) -> Vec<f64>
-}
-
-#[inline(always)]
-fn diagonalise_body(a: &mut Matrix) -> Vec<f64> {
-    let Bidiagonal {
-        mut diagonal,
-        mut above,
-        ..
-    } = bidiagonal(a);
-    implicit_qr(&mut diagonal, &mut above, &mut ());
-    diagonal
+/// The singular values of a bidiagonal matrix in any order, with any signs, in place of its diagonal.
+fn diagonalise(s: &mut [f64], e: &mut [f64]) {
+    diagonalise_vectors(s, e, &mut ());
 }
 
 /// What follows the rotations of a bidiagonal matrix.
@@ -114,12 +112,12 @@ impl RotationFollower for () {
 }
 
 /// Singular vectors, as rows.
-struct Vectors {
-    left: RotatedRows,
-    right: RotatedRows,
+struct Vectors<T> {
+    left: RotatedRows<T>,
+    right: RotatedRows<T>,
 }
 
-impl RotationFollower for Vectors {
+impl<T: Real> RotationFollower for Vectors<T> {
     #[inline(always)]
     fn left(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
         self.left.rotate(x, y, cos, sin);
@@ -127,46 +125,6 @@ impl RotationFollower for Vectors {
     #[inline(always)]
     fn right(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
         self.right.rotate(x, y, cos, sin);
-    }
-}
-
-/// The diagonal of a bidiagonal matrix, the elements above it with a 0 at the end, and the factors of the reflections that lead to it.
-struct Bidiagonal {
-    diagonal: Vec<f64>,
-    above: Vec<f64>,
-    left: Vec<f64>,
-    right: Vec<f64>,
-}
-
-/// Makes a matrix bidiagonal. The vectors of the reflections stay in the matrix.
-#[inline(always)]
-fn bidiagonal(a: &mut Matrix) -> Bidiagonal {
-    let n = a.columns;
-    let (mut diagonal, mut above) = (vec![0.0; n], vec![0.0; n]);
-    let (mut left, mut right) = (vec![0.0; n], vec![0.0; n]);
-    let (mut column, mut sums) = (vec![], vec![]);
-    for k in 0..n {
-        column.clear();
-        column.extend((k..a.rows).map(|i| a.v[i * n + k]));
-        let (tau, beta) = scaled_reflection(&mut column);
-        (diagonal[k], left[k]) = (beta, tau);
-        reflect_rows(a, k, k + 1..n, &column, tau, &mut sums);
-        (k + 1..a.rows).for_each(|i| a.v[i * n + k] = column[i - k]);
-        let (upper, lower) = a.v.split_at_mut((k + 1) * n);
-        let v = &mut upper[k * n + k + 1..];
-        let (tau, beta) = scaled_reflection(v);
-        (above[k], right[k]) = (beta, tau);
-        for row in lower.chunks_exact_mut(n) {
-            let row = &mut row[k + 1..];
-            let f = -tau * dot(row, v);
-            add_scaled(row, f, v);
-        }
-    }
-    Bidiagonal {
-        diagonal,
-        above,
-        left,
-        right,
     }
 }
 
@@ -184,7 +142,7 @@ fn rotation(f: f64, g: f64) -> (f64, f64, f64) {
 
 /// Makes a bidiagonal matrix diagonal.
 #[inline(always)]
-fn implicit_qr(s: &mut [f64], e: &mut [f64], vectors: &mut impl RotationFollower) {
+fn implicit_qr<F: RotationFollower>(s: &mut [f64], e: &mut [f64], vectors: &mut F) {
     let (mut end, mut steps) = (s.len(), STEPS * s.len());
     while end > 1 && steps > 0 {
         steps -= 1;
@@ -353,6 +311,25 @@ mod tests {
                     let sum: f64 = (0..s.len()).map(|k| u.at(i, k) * s[k] * v.at(j, k)).sum();
                     assert!((sum - m.at(i, j)).abs() <= 1e-13 * s[0], "{rows} {columns}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_singular_vectors_multiply_back() {
+        for (rows, columns) in [(26, 26), (17, 40), (80, 70)] {
+            let wave = |i: usize, j: usize| ((i * 7 + j * 5 + i * j) % 11) as f32 - 1.0;
+            let m = Matrix::from_fn(rows, columns, wave);
+            let (u, s, v) = large_svd(&m);
+            let scaled = Matrix::from_fn(u.rows, s.len(), |i, j| u.at(i, j) * s[j] as f32);
+            let far =
+                |a: &Matrix<f32>, b: &Matrix<f32>| a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+            assert!(
+                far(&scaled.times(&v.transposed()), &m) <= 1e-6 * s[0] as f32,
+                "{rows} {columns}"
+            );
+            for q in [&u, &v] {
+                assert!(far(&q.transposed().times(q), &Matrix::eye(s.len())) < 1e-5);
             }
         }
     }

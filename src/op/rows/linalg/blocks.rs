@@ -2,8 +2,9 @@
 
 use super::lines::{add_scaled, subtract_rows};
 use super::matrix::Matrix;
+use super::real::Real;
 use super::triangles::{Triangle, solve_lines};
-use crate::tensor::{matmul_f64, wide_function, with_wide_vectors};
+use crate::tensor::{Factor, add_product, subtract_within, wide_function};
 use std::ops::Range;
 
 /// The number of rows or columns that are factorised at once. What is left of them is a matrix product.
@@ -11,34 +12,35 @@ pub(super) const BLOCK: usize = 64;
 
 /// The blocks of `0..n`.
 pub(super) fn blocks(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
-    (0..n.div_ceil(BLOCK)).map(move |i| i * BLOCK..n.min((i + 1) * BLOCK))
+    ranges(n, BLOCK)
 }
 
-impl Matrix {
-    /// A copy of some rows and columns.
-    pub(super) fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Matrix {
-        let mut v = Vec::with_capacity(rows.len() * columns.len());
-        for i in rows.clone() {
-            v.extend_from_slice(&self.v[i * self.columns..][columns.clone()]);
-        }
-        Matrix {
-            rows: rows.len(),
-            columns: columns.len(),
-            v,
-        }
-    }
+/// The neighbouring ranges of `size` numbers that `0..n` consists of.
+pub(super) fn ranges(n: usize, size: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
+    (0..n.div_ceil(size)).map(move |i| i * size..n.min((i + 1) * size))
+}
 
-    /// Subtracts `m` from the part that begins at `row` and `column`.
-    pub(super) fn subtract_at(&mut self, row: usize, column: usize, m: &Matrix) {
-        if m.columns == 0 {
-            return;
-        }
+impl<T: Real> Matrix<T> {
+    /// Subtracts from some columns of `rows` the product of the columns `known` of these rows of `left`, and the rows `known`.
+    pub(super) fn subtract_known(
+        &mut self,
+        left: &Matrix<T>,
+        rows: Range<usize>,
+        known: Range<usize>,
+        columns: Range<usize>,
+    ) {
         let n = self.columns;
-        with_wide_vectors(|| {
-            for (line, x) in self.v[row * n..].chunks_exact_mut(n).zip(m.v.chunks_exact(m.columns)) {
-                line[column..].iter_mut().zip(x).for_each(|(y, x)| *y -= x);
-            }
-        });
+        let (split, known_first) = (rows.start.max(known.start) * n, known.start < rows.start);
+        let (head, tail) = self.v.split_at_mut(split);
+        let (out, below, known_start) = match known_first {
+            true => (tail, &*head, known.start),
+            false => (head, &*tail, 0),
+        };
+        let sizes = [rows.len(), columns.len(), known.len()];
+        let factor = Factor::at(&left.v, left.columns, rows.start, known.start);
+        let start = if known_first { 0 } else { rows.start * n };
+        let right = Factor::at(below, n, known_start, columns.start);
+        add_product(sizes, -T::ONE, factor, right, (out, start + columns.start, n));
     }
 }
 
@@ -46,7 +48,7 @@ impl Matrix {
 pub(super) const FEW: usize = 16;
 
 /// Solves `A X = B` in place of `b`, where only a triangle of `a` counts, whose diagonal is 1 if `unit`.
-pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool) {
+pub(super) fn solve_triangle<T: Real>(a: &Matrix<T>, b: &mut Matrix<T>, upper: bool, unit: bool) {
     let n = a.rows;
     if b.columns <= FEW {
         let transposed = false;
@@ -64,15 +66,9 @@ pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool
         *b = lines.transposed();
         return;
     }
-    let solve_rows = |b: &mut Matrix, rows: Range<usize>| {
-        if n > BLOCK {
-            let known = if upper { rows.end..n } else { 0..rows.start };
-            let values = &b.v[known.start * b.columns..known.end * b.columns];
-            let left = a.part(rows.clone(), known.clone());
-            let mut product = Matrix::zeros(rows.len(), b.columns);
-            matmul_f64(rows.len(), known.len(), b.columns, &left.v, values, &mut product.v);
-            b.subtract_at(rows.start, 0, &product);
-        }
+    let solve_rows = |b: &mut Matrix<T>, rows: Range<usize>| {
+        let known = if upper { rows.end..n } else { 0..rows.start };
+        b.subtract_known(a, rows.clone(), known, 0..b.columns);
         solve_block(a, b, rows, upper, unit);
     };
     match upper {
@@ -82,24 +78,21 @@ pub(super) fn solve_triangle(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool
 }
 
 /// Replaces the identity by the inverse of the lower triangle of `a` with a diagonal of 1.
-pub(super) fn invert_unit_lower(a: &Matrix, eye: &mut Matrix) {
+pub(super) fn invert_unit_lower<T: Real>(a: &Matrix<T>, eye: &mut Matrix<T>) {
     for rows in blocks(a.rows) {
         let known = 0..rows.start;
-        let product = a
-            .part(rows.clone(), known.clone())
-            .times(&eye.part(known.clone(), known));
-        eye.subtract_at(rows.start, 0, &product);
+        eye.subtract_known(a, rows.clone(), known.clone(), known);
         solve_block(a, eye, rows, false, true);
     }
 }
 
 wide_function! {
     /// Solves for some rows, after what the others contribute has been subtracted.
-    fn solve_block = solve_block_body(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit: bool)
+    fn solve_block = solve_block_body<T: Real>(a: &Matrix<T>, b: &mut Matrix<T>, rows: Range<usize>, upper: bool, unit: bool)
 }
 
 #[inline(always)]
-fn solve_block_body(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool, unit: bool) {
+fn solve_block_body<T: Real>(a: &Matrix<T>, b: &mut Matrix<T>, rows: Range<usize>, upper: bool, unit: bool) {
     for step in 0..rows.len() {
         let i = if upper { rows.end - 1 - step } else { rows.start + step };
         let known = if upper { i + 1..rows.end } else { rows.start..i };
@@ -114,7 +107,7 @@ fn solve_block_body(a: &Matrix, b: &mut Matrix, rows: Range<usize>, upper: bool,
 
 /// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
 /// the first zero pivot (0 if there is none).
-pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
+pub(in crate::op::rows) fn lu<T: Real>(a: &mut Matrix<T>) -> (Vec<usize>, usize) {
     let (least, n) = (a.rows.min(a.columns), a.columns);
     let mut found = (vec![], 0);
     if least <= 2 * BLOCK {
@@ -124,9 +117,7 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
     for columns in blocks(least) {
         lu_columns(a, columns.clone(), columns.end, &mut found);
         eliminate_rows(a, columns.clone(), columns.clone(), n);
-        let below = a.part(columns.end..a.rows, columns.clone());
-        let right = a.part(columns.clone(), columns.end..n);
-        a.subtract_at(columns.end, columns.end, &below.times(&right));
+        subtract_within(&mut a.v, n, columns.end..a.rows, columns.end..n, columns);
     }
     found
 }
@@ -135,7 +126,7 @@ pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
 const PANEL: usize = 8;
 
 /// Eliminates some columns from those after them that are before `end`.
-fn lu_columns(a: &mut Matrix, columns: Range<usize>, end: usize, found: &mut (Vec<usize>, usize)) {
+fn lu_columns<T: Real>(a: &mut Matrix<T>, columns: Range<usize>, end: usize, found: &mut (Vec<usize>, usize)) {
     let mut panel = vec![];
     for start in columns.clone().step_by(PANEL) {
         let now = start..columns.end.min(start + PANEL);
@@ -146,12 +137,12 @@ fn lu_columns(a: &mut Matrix, columns: Range<usize>, end: usize, found: &mut (Ve
 
 wide_function! {
     /// Subtracts from the rows the products with those of `known`, whose factors are known, in the columns from those to `end`.
-    fn eliminate_rows = eliminate_rows_body(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize)
+    fn eliminate_rows = eliminate_rows_body<T: Real>(a: &mut Matrix<T>, rows: Range<usize>, known: Range<usize>, end: usize)
 }
 
 #[inline(always)]
-fn eliminate_rows_body(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, end: usize) {
-    let mut factors = [0.0; BLOCK];
+fn eliminate_rows_body<T: Real>(a: &mut Matrix<T>, rows: Range<usize>, known: Range<usize>, end: usize) {
+    let mut factors = [T::ZERO; BLOCK];
     for i in rows {
         let before = known.start..known.end.min(i);
         let factors = &mut factors[..before.len()];
@@ -162,14 +153,14 @@ fn eliminate_rows_body(a: &mut Matrix, rows: Range<usize>, known: Range<usize>, 
 
 wide_function! {
     /// Eliminates some columns from each other. They are copied to `panel` column by column, where their elements are neighbours.
-    fn lu_panel = lu_panel_body(a: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>, found: &mut (Vec<usize>, usize))
+    fn lu_panel = lu_panel_body<T: Real>(a: &mut Matrix<T>, columns: Range<usize>, panel: &mut Vec<T>, found: &mut (Vec<usize>, usize))
 }
 
 #[inline(always)]
-fn lu_panel_body(
-    a: &mut Matrix,
+fn lu_panel_body<T: Real>(
+    a: &mut Matrix<T>,
     columns: Range<usize>,
-    panel: &mut Vec<f64>,
+    panel: &mut Vec<T>,
     (pivots, singular): &mut (Vec<usize>, usize),
 ) {
     let (first, height, n) = (columns.start, a.rows - columns.start, a.columns);
@@ -182,7 +173,7 @@ fn lu_panel_body(
         let larger = |p: usize, i: usize| if column[i].abs() > column[p].abs() { i } else { p };
         let p = (k..height).fold(k, larger);
         pivots.push(first + p + 1);
-        if column[p] == 0.0 {
+        if column[p] == T::ZERO {
             *singular = if *singular == 0 { first + k + 1 } else { *singular };
             continue;
         }
@@ -206,7 +197,7 @@ fn lu_panel_body(
 
 /// Replaces the lower triangle by its Cholesky factor, and the upper one by zeros. Returns the order of the first leading minor that is not
 /// positive (0 if there is none).
-pub(in crate::op::rows) fn cholesky(l: &mut Matrix) -> usize {
+pub(in crate::op::rows) fn cholesky<T: Real>(l: &mut Matrix<T>) -> usize {
     let n = l.rows;
     let (mut minor, mut panel) = (0, vec![]);
     for columns in blocks(n) {
@@ -219,50 +210,53 @@ pub(in crate::op::rows) fn cholesky(l: &mut Matrix) -> usize {
     // What comes after the first minor that is not positive is not computed.
     let known = if minor > 0 { minor - 1 } else { n };
     for i in 0..n {
-        l.v[i * n + known.min(i + 1)..(i + 1) * n].fill(0.0);
+        l.v[i * n + known.min(i + 1)..(i + 1) * n].fill(T::ZERO);
     }
     minor
 }
 
 /// Subtracts from the lower triangle after some columns of the factor what they contribute. `panel` has these columns as rows.
-fn subtract_squares(l: &mut Matrix, columns: Range<usize>, panel: &[f64]) {
+fn subtract_squares<T: Real>(l: &mut Matrix<T>, columns: Range<usize>, panel: &[T]) {
     let (n, width) = (l.rows, columns.len());
-    let below = l.part(columns.end..n, columns.clone());
     let height = panel.len() / width;
-    for rows in blocks(below.rows) {
-        let mut across = Matrix::zeros(width, rows.len());
-        for (line, x) in across.v.chunks_exact_mut(rows.len()).zip(panel.chunks_exact(height)) {
-            line.copy_from_slice(&x[width + rows.start..width + rows.end]);
-        }
-        let mut product = Matrix::zeros(below.rows - rows.start, rows.len());
-        let left = &below.v[rows.start * width..];
-        matmul_f64(product.rows, width, rows.len(), left, &across.v, &mut product.v);
-        l.subtract_at(columns.end + rows.start, columns.end + rows.start, &product);
+    for rows in blocks(n - columns.end) {
+        let across = Factor::at(panel, height, 0, width + rows.start);
+        let (from, sizes) = (
+            columns.end + rows.start,
+            [n - columns.end - rows.start, rows.len(), width],
+        );
+        add_product(
+            sizes,
+            -T::ONE,
+            across.transposed(),
+            across,
+            (&mut l.v, from * n + from, n),
+        );
     }
 }
 
 /// Vectors of this many elements fill the registers.
-const WIDTH: usize = 8;
+const WIDTH: usize = 16;
 
 wide_function! {
     /// The factor's columns, from a lower triangle that the columns before them have been subtracted from. Returns the order of the first
     /// minor that is not positive. `panel` gets the columns as rows, whose elements are neighbours.
-    fn cholesky_columns = cholesky_columns_body(l: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>) -> usize
+    fn cholesky_columns = cholesky_columns_body<T: Real>(l: &mut Matrix<T>, columns: Range<usize>, panel: &mut Vec<T>) -> usize
 }
 
 #[inline(always)]
-fn cholesky_columns_body(l: &mut Matrix, columns: Range<usize>, panel: &mut Vec<f64>) -> usize {
+fn cholesky_columns_body<T: Real>(l: &mut Matrix<T>, columns: Range<usize>, panel: &mut Vec<T>) -> usize {
     let (n, start, width) = (l.columns, columns.start, columns.len());
     let height = (n - start).next_multiple_of(WIDTH);
     panel.clear();
-    panel.resize(width * height, 0.0);
+    panel.resize(width * height, T::ZERO);
     for i in start..n {
         let known = &l.v[i * n + start..][..width.min(i + 1 - start)];
         for j in 0..known.len() {
             panel[j * height + i - start] = known[j];
         }
     }
-    let (mut factors, mut minor) = ([0.0; BLOCK], 0);
+    let (mut factors, mut minor) = ([T::ZERO; BLOCK], 0);
     for j in 0..width {
         let from = j / WIDTH * WIDTH;
         let (known, rest) = panel.split_at_mut(j * height);
@@ -273,7 +267,8 @@ fn cholesky_columns_body(l: &mut Matrix, columns: Range<usize>, panel: &mut Vec<
         }
         let square = column[j - from];
         // NaN does not count as positive.
-        if square.is_nan() || square <= 0.0 {
+        let positive = square > T::ZERO;
+        if !positive {
             minor = start + j + 1;
             break;
         }
@@ -358,5 +353,25 @@ mod tests {
                 close(&triangle.times(&x), &b);
             }
         }
+    }
+
+    #[test]
+    fn narrow_factors_are_those_of_f64() {
+        let n = 150;
+        let x = wave(n, n);
+        let mut a = x.times(&x.transposed());
+        (0..n).for_each(|i| a.set(i, i, a.at(i, i) + n as f64));
+        let near = |narrow: &Matrix<f32>, wide: &Matrix| {
+            let most = wide.v.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+            let far = |(x, y): (&f32, &f64)| (f64::from(*x) - y).abs();
+            assert!(narrow.v.iter().zip(&wide.v).map(far).fold(0.0, f64::max) < 1e-4 * most);
+        };
+        let narrow = Matrix::from_fn(n, n, |i, j| a.at(i, j) as f32);
+        let (mut l, mut m) = (narrow.clone(), a.clone());
+        assert_eq!((cholesky(&mut l), cholesky(&mut m)), (0, 0));
+        near(&l, &m);
+        let (mut l, mut m) = (narrow, a);
+        assert_eq!(lu(&mut l), lu(&mut m));
+        near(&l, &m);
     }
 }

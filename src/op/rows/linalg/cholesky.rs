@@ -4,6 +4,7 @@ use super::blocks;
 use super::errors::{call_check_errors, check_diagonal, check_info};
 use super::interleaved::{self, Interleaved, LANES};
 use super::matrix::{Matrix, tensor_from_numbers};
+use super::real::{Real, in_dtype};
 use super::solutions::cholesky_solve;
 use super::transfer::Matrices;
 use super::{left_solution_type, want_square, with_info};
@@ -66,8 +67,12 @@ pub(super) fn cholesky_solution_rows() -> Vec<Op> {
 }
 
 fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let matrices = Matrices::of(c.leaf("self")?);
+    in_dtype!(matrices, cholesky_in(c, &matrices))
+}
+
+fn cholesky_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
     let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
-    let matrices = Matrices::of(a);
     let (mut all, mut info) = (Vec::with_capacity(a.numel()), vec![]);
     if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
         let mut m = Interleaved::zeros(0, 0);
@@ -79,7 +84,7 @@ fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             m.append(count, upper, &mut all);
         }
     } else {
-        let mut m = Matrix::zeros(0, 0);
+        let mut m = Matrix::<T>::zeros(0, 0);
         for i in 0..matrices.count {
             match upper {
                 true => matrices.read_transposed(i, &mut m),

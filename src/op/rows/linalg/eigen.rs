@@ -2,6 +2,7 @@
 
 use super::lines::{dot, magnitude};
 use super::matrix::Matrix;
+use super::real::Real;
 use crate::tensor::wide_function;
 
 /// The maximum number of rounds of rotations. They converge in far fewer rounds.
@@ -83,20 +84,24 @@ fn turn_rows(x: &mut [f64], y: &mut [f64], cos: f64, sin: f64) {
 }
 
 /// Extends the first `known` columns of `m`, which are orthonormal, to `count` orthonormal columns.
-pub(in crate::op::rows) fn complete_basis(m: Matrix, known: usize, count: usize) -> Matrix {
-    let mut out = Matrix::from_fn(m.rows, count, |i, j| if j < known { m.at(i, j) } else { 0.0 });
+pub(in crate::op::rows) fn complete_basis<T: Real>(m: Matrix<T>, known: usize, count: usize) -> Matrix<T> {
+    if known == count && m.columns == count {
+        return m;
+    }
+    let mut out = Matrix::from_fn(m.rows, count, |i, j| if j < known { m.at(i, j) } else { T::ZERO });
     let mut axes = 0..m.rows;
     for j in known..count {
         for axis in axes.by_ref() {
             let mut x: Vec<f64> = (0..m.rows).map(|i| (i == axis) as u8 as f64).collect();
             // Orthogonalise twice: the first pass leaves rounding errors.
             for k in (0..j).chain(0..j) {
-                let dot: f64 = (0..m.rows).map(|i| x[i] * out.at(i, k)).sum();
-                (0..m.rows).for_each(|i| x[i] -= dot * out.at(i, k));
+                let at = |i: usize| -> f64 { out.at(i, k).into() };
+                let dot: f64 = (0..m.rows).map(|i| x[i] * at(i)).sum();
+                (0..m.rows).for_each(|i| x[i] -= dot * at(i));
             }
             let length = x.iter().map(|x| x * x).sum::<f64>().sqrt();
             if length > 1e-3 {
-                (0..m.rows).for_each(|i| out.set(i, j, x[i] / length));
+                (0..m.rows).for_each(|i| out.set(i, j, T::nearest(x[i] / length)));
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! The error check of functions of `torch.linalg` that can fail.
 
 use super::matrix::Matrix;
+use super::real::Real;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
@@ -46,8 +47,8 @@ pub(super) fn check_info(api: &str, info: &[f64], a: &Tensor) -> OpResult<()> {
 }
 
 /// Returns the error that computing singular values gives if elements of the matrices `a` are not finite.
-pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResult<()> {
-    let code = |m: &Matrix| if m.v.iter().all(|x| x.is_finite()) { 0 } else { -4 };
+pub(super) fn check_finite<T: Real>(api: &str, matrices: &[Matrix<T>], a: &Tensor) -> OpResult<()> {
+    let code = |m: &Matrix<T>| if m.is_finite() { 0 } else { -4 };
     check_codes(api, matrices.iter().map(code), a.rank() == 2)
 }
 

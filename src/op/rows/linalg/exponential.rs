@@ -2,8 +2,10 @@
 //! from powers (Paterson and Stockmeyer 1973), and the result is squared as often.
 
 use super::interleaved::{self, Interleaved, LANES};
+use super::lines::divide_all;
 use super::matrix::Matrix;
-use super::transfer::Matrices;
+use super::real::Real;
+use super::transfer::{Matrices, Results};
 use crate::tensor::{Tensor, wide_function};
 use crate::types::DType;
 
@@ -16,9 +18,9 @@ fn small_norm(dtype: DType) -> f64 {
 }
 
 /// The exponentials of all matrices of a tensor.
-pub(super) fn matrix_exponentials(x: &Tensor) -> Vec<f64> {
+pub(super) fn matrix_exponentials<T: Real>(x: &Tensor) -> Results {
     let (all, small) = (Matrices::of(x), small_norm(x.dtype()));
-    let mut out = Vec::with_capacity(x.numel());
+    let mut out: Vec<T> = Vec::with_capacity(x.numel());
     if interleaved::suits(all.count, all.rows, all.columns) {
         let mut work = Workspace::default();
         for first in interleaved::groups(all.count) {
@@ -26,14 +28,14 @@ pub(super) fn matrix_exponentials(x: &Tensor) -> Vec<f64> {
             work.exponentials(small);
             work.sum.append((all.count - first).min(LANES), false, &mut out);
         }
-        return out;
+        return T::results(out);
     }
-    let mut m = Matrix::zeros(0, 0);
+    let mut m = Matrix::<T>::zeros(0, 0);
     for i in 0..all.count {
         all.read(i, &mut m);
         out.append(&mut matrix_exp(&mut m, small).v);
     }
-    out
+    T::results(out)
 }
 
 /// How often a matrix of this norm has to be halved.
@@ -51,14 +53,14 @@ fn coefficient(degree: usize) -> f64 {
 }
 
 /// The exponential of `m`, which is overwritten.
-fn matrix_exp(m: &mut Matrix, small: f64) -> Matrix {
+fn matrix_exp<T: Real>(m: &mut Matrix<T>, small: f64) -> Matrix<T> {
     let n = m.rows;
     let mut sums = vec![0.0; n];
     for row in m.v.chunks_exact(n.max(1)) {
-        sums.iter_mut().zip(row).for_each(|(s, x)| *s += x.abs());
+        sums.iter_mut().zip(row).for_each(|(s, x)| *s += (*x).abs().into());
     }
     let halvings = halvings_for(sums.into_iter().fold(0.0, f64::max), small);
-    m.v.iter_mut().for_each(|x| *x /= 2f64.powi(halvings));
+    divide_all(&mut m.v, 2f64.powi(halvings));
     let square = m.times(m);
     let cube = square.times(m);
     let fourth = square.times(&square);
@@ -74,18 +76,18 @@ fn matrix_exp(m: &mut Matrix, small: f64) -> Matrix {
 
 wide_function! {
     /// Adds the terms of the powers whose coefficients begin with that of `degree`, up to the third or the fourth power.
-    fn add_powers = add_powers_body(sum: &mut [f64], n: usize, powers: [&[f64]; POWERS], degree: usize, fourth: bool)
+    fn add_powers = add_powers_body<T: Real>(sum: &mut [T], n: usize, powers: [&[T]; POWERS], degree: usize, fourth: bool)
 }
 
 #[inline(always)]
-fn add_powers_body(sum: &mut [f64], n: usize, powers: [&[f64]; POWERS], degree: usize, fourth: bool) {
-    let f: [f64; POWERS] = std::array::from_fn(|p| coefficient(degree + 1 + p));
+fn add_powers_body<T: Real>(sum: &mut [T], n: usize, powers: [&[T]; POWERS], degree: usize, fourth: bool) {
+    let f: [T; POWERS] = std::array::from_fn(|p| T::nearest(coefficient(degree + 1 + p)));
     let [a, b, c, d] = powers.map(|p| &p[..sum.len()]);
     for i in 0..sum.len() {
-        let last = if fourth { f[3] * d[i] } else { 0.0 };
+        let last = if fourth { f[3] * d[i] } else { T::ZERO };
         sum[i] += f[0] * a[i] + f[1] * b[i] + f[2] * c[i] + last;
     }
-    let one = coefficient(degree);
+    let one = T::nearest(coefficient(degree));
     for i in 0..n {
         sum[i * n + i] += one;
     }

@@ -2,34 +2,35 @@
 
 use super::blocks::{BLOCK, invert_unit_lower, lu, solve_triangle};
 use super::matrix::Matrix;
+use super::real::Real;
 
 /// Solves `A X = B` in place of `b`, and replaces `a` by its factors. Returns the 1-based position of the first zero
 /// pivot (0 if there is none).
-pub(in crate::op::rows) fn solve_in_place(a: &mut Matrix, b: &mut Matrix) -> usize {
+pub(in crate::op::rows) fn solve_in_place<T: Real>(a: &mut Matrix<T>, b: &mut Matrix<T>) -> usize {
     let (pivots, singular) = lu(a);
     solve_factored(a, &pivots, b);
     singular
 }
 
 /// Solves `A X = B` in place of `b` with the result of [`lu`] for A (`getrs`).
-pub(in crate::op::rows) fn solve_factored(factors: &Matrix, pivots: &[usize], b: &mut Matrix) {
+pub(in crate::op::rows) fn solve_factored<T: Real>(factors: &Matrix<T>, pivots: &[usize], b: &mut Matrix<T>) {
     pivots.iter().enumerate().for_each(|(k, p)| b.swap_rows(k, p - 1));
     solve_triangle(factors, b, false, true);
     solve_triangle(factors, b, true, false);
 }
 
 /// The inverse of a matrix from the result of [`lu`] for it.
-pub(in crate::op::rows) fn inverse_of(factors: &Matrix, pivots: &[usize]) -> Matrix {
+pub(in crate::op::rows) fn inverse_of<T: Real>(factors: &Matrix<T>, pivots: &[usize]) -> Matrix<T> {
     let n = factors.rows;
     let mut x = Matrix::eye(n);
-    if n <= BLOCK || !factors.v.iter().all(|x| x.is_finite()) {
+    if n <= BLOCK || !factors.is_finite() {
         solve_factored(factors, pivots, &mut x);
         return x;
     }
     // The inverse of L is a lower triangle. The pivots swap the columns of the result instead of the rows of the identity.
     invert_unit_lower(factors, &mut x);
     solve_triangle(factors, &mut x, true, false);
-    let (mut order, mut line) = (vec![], vec![0.0; n]);
+    let (mut order, mut line) = (vec![], vec![T::ZERO; n]);
     row_order(n, pivots, &mut order);
     for row in x.v.chunks_exact_mut(n) {
         order.iter().zip(row.iter()).for_each(|(&j, x)| line[j] = *x);

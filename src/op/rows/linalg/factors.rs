@@ -8,9 +8,10 @@ use super::factorize::{ldl, ldl_solve};
 use super::interleaved::{self, Interleaved, LANES, Lanes};
 use super::interleaved_qr;
 use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::real::{Real, in_dtype};
 use super::reflections::{apply_reflections, householder_qr};
 use super::solutions::solve_batch;
-use super::transfer::Matrices;
+use super::transfer::{Matrices, Results, tensor_from_results};
 use super::{want_matrices, want_square};
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
@@ -185,22 +186,25 @@ fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
 // --- values --------------------------------------------------------------------------------------------------------
 
 /// Packs several results into tensors of the types that the op's rule computes.
-pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> OpResult<Val<Tensor>> {
+pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Results>) -> OpResult<Val<Tensor>> {
     let ty = c.op.result_type(&c.types(), &mut Sizes::default())?;
     let mut out = vec![];
     for (t, v) in ty.leaves().into_iter().zip(values) {
         let shape = t
             .fixed_shape()
             .ok_or_else(|| OpError::shape("the sizes of a result are unknown"))?;
-        out.push(Val::Leaf(tensor_from_numbers(t.dtype, &shape, v)?));
+        out.push(Val::Leaf(tensor_from_results(t.dtype, &shape, v)?));
     }
     Ok(Val::Tuple(out))
 }
 
 fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let matrices = Matrices::of(x);
-    let (mut all, mut taus) = (Vec::with_capacity(x.numel()), vec![]);
+    let matrices = Matrices::of(c.leaf("self")?);
+    in_dtype!(matrices, geqrf_in(c, &matrices))
+}
+
+fn geqrf_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
+    let (mut all, mut taus) = (vec![], vec![]);
     if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
         let (mut m, mut found) = (Interleaved::zeros(0, 0), vec![]);
         for first in interleaved::groups(matrices.count) {
@@ -208,17 +212,17 @@ fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             matrices.interleave(interleaved::places(first, matrices.count), false, &mut m);
             interleaved_qr::householder_qr(&mut m, &mut found);
             m.append(count, false, &mut all);
-            (0..count).for_each(|l| taus.extend(found.iter().map(|t| t[l])));
+            (0..count).for_each(|l| taus.extend(found.iter().map(|t| T::nearest(t[l]))));
         }
-        return pack_results(c, vec![all, taus]);
+        return pack_results(c, vec![T::results(all), T::results(taus)]);
     }
-    let mut m = Matrix::zeros(0, 0);
+    let mut m = Matrix::<T>::zeros(0, 0);
     for i in 0..matrices.count {
         matrices.read(i, &mut m);
         taus.extend(householder_qr(&mut m));
         all.extend_from_slice(&m.v);
     }
-    pack_results(c, vec![all, taus])
+    pack_results(c, vec![T::results(all), T::results(taus)])
 }
 
 fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -233,7 +237,6 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (vectors, others) = (Matrices::of(x), Matrices::of(other));
     let wide = tau.to(DType::F64);
     let taus = wide.as_slice::<f64>();
-    let (mut v, mut m, mut all) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
     let count = vectors.count.min(others.count);
     if n.checked_mul(count).is_none_or(|needed| needed > taus.len()) {
         return Err(OpError::shape("torch.ormqr: tau has fewer batch elements than input"));
@@ -242,10 +245,23 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         .into_iter()
         .max();
     if largest.is_some_and(|n| interleaved::suits(count, n, n)) {
-        all = reflect_side_by_side([&vectors, &others], (taus, n), left, transposed);
+        let all = reflect_side_by_side([&vectors, &others], (taus, n), left, transposed);
         return tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf);
     }
-    for i in 0..count {
+    let all = in_dtype!(vectors, reflect_each([&vectors, &others], (taus, n), left, transposed));
+    tensor_from_results(other.dtype(), other.shape(), all).map(Val::Leaf)
+}
+
+/// The products of matrices with reflections, of which there are `n` for each.
+fn reflect_each<T: Real>(
+    [vectors, others]: [&Matrices; 2],
+    (taus, n): (&[f64], usize),
+    left: bool,
+    transposed: bool,
+) -> Results {
+    let (mut v, mut m, mut all) = (Matrix::<T>::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
+    let taus: Vec<T> = taus.iter().map(|t| T::nearest(*t)).collect();
+    for i in 0..vectors.count.min(others.count) {
         vectors.read(i, &mut v);
         match left {
             true => others.read(i, &mut m),
@@ -257,7 +273,7 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             false => all.append(&mut m.transposed().v),
         }
     }
-    tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf)
+    T::results(all)
 }
 
 /// The products of small matrices with reflections, of which there are `n` for each.
@@ -346,5 +362,5 @@ fn ldl_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("torch.linalg.ldl_factor_ex", &info, a)?;
     }
-    pack_results(c, vec![all, pivots, info])
+    pack_results(c, vec![all.into(), pivots.into(), info.into()])
 }

@@ -1,6 +1,7 @@
 //! Small matrices side by side: each lane of a vector has a matrix of its own, and a loop over elements handles all of them. Every lane
 //! computes what the routines for a single matrix compute, in the same order.
 
+use super::real::Real;
 use crate::tensor::wide_function;
 
 /// The number of matrices side by side.
@@ -10,7 +11,7 @@ pub(super) const LANES: usize = 8;
 pub(super) type Lanes = [f64; LANES];
 
 /// The largest number of rows or columns: more elements do not stay in the first cache.
-const MOST: usize = 24;
+pub(super) const MOST: usize = 24;
 /// Fewer matrices leave most lanes idle.
 const FEWEST: usize = 4;
 
@@ -59,11 +60,13 @@ impl Interleaved {
     }
 
     /// Appends the first `count` matrices to `out`, transposed or not.
-    pub(super) fn append(&self, count: usize, transposed: bool, out: &mut Vec<f64>) {
+    pub(super) fn append<T: Real>(&self, count: usize, transposed: bool, out: &mut Vec<T>) {
         for l in 0..count.min(LANES) {
             match transposed {
-                true => (0..self.columns).for_each(|j| out.extend((0..self.rows).map(|i| self.at(i, j)[l]))),
-                false => out.extend(self.v.iter().map(|x| x[l])),
+                true => {
+                    (0..self.columns).for_each(|j| out.extend((0..self.rows).map(|i| T::nearest(self.at(i, j)[l]))))
+                }
+                false => out.extend(self.v.iter().map(|x| T::nearest(x[l]))),
             }
         }
     }

@@ -1,41 +1,43 @@
-//! A matrix in f64 and its products.
+//! A matrix and its products.
 
 use super::lines::subtract_rows;
+use super::real::Real;
 pub(in crate::op::rows) use super::transfer::{tensor_from_numbers, tensor_to_matrices};
-use crate::tensor::matmul_f64;
+use crate::tensor::matmul;
 use std::ops::Range;
 
-/// A row-major f64 matrix.
+/// A row-major matrix.
 #[derive(Clone)]
-pub(in crate::op::rows) struct Matrix {
+pub(in crate::op::rows) struct Matrix<T = f64> {
     /// The number of rows.
     pub rows: usize,
     /// The number of columns.
     pub columns: usize,
     /// The elements in row-major order.
-    pub v: Vec<f64>,
+    pub v: Vec<T>,
 }
 
-impl Matrix {
-    pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
+impl<T: Real> Matrix<T> {
+    pub(crate) fn at(&self, i: usize, j: usize) -> T {
         self.v[i * self.columns + j]
     }
 
-    pub(crate) fn set(&mut self, i: usize, j: usize, x: f64) {
+    pub(crate) fn set(&mut self, i: usize, j: usize, x: T) {
         self.v[i * self.columns + j] = x;
     }
 
-    pub(crate) fn eye(n: usize) -> Matrix {
-        let v = (0..n * n).map(|i| (i % (n + 1) == 0) as u8 as f64).collect();
-        Matrix { rows: n, columns: n, v }
+    pub(crate) fn eye(n: usize) -> Matrix<T> {
+        let mut out = Matrix::zeros(n, n);
+        out.v.iter_mut().step_by(n + 1).for_each(|x| *x = T::ONE);
+        out
     }
 
-    pub(crate) fn zeros(rows: usize, columns: usize) -> Matrix {
-        let v = vec![0.0; rows * columns];
+    pub(crate) fn zeros(rows: usize, columns: usize) -> Matrix<T> {
+        let v = vec![T::ZERO; rows * columns];
         Matrix { rows, columns, v }
     }
 
-    pub(crate) fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
+    pub(crate) fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> T) -> Matrix<T> {
         let mut v = Vec::with_capacity(rows * columns);
         for i in 0..rows {
             v.extend((0..columns).map(|j| f(i, j)));
@@ -44,13 +46,13 @@ impl Matrix {
     }
 
     /// The matrix product.
-    pub(crate) fn times(&self, other: &Matrix) -> Matrix {
+    pub(crate) fn times(&self, other: &Matrix<T>) -> Matrix<T> {
         let mut out = Matrix::zeros(self.rows, other.columns);
-        matmul_f64(self.rows, self.columns, other.columns, &self.v, &other.v, &mut out.v);
+        matmul(self.rows, self.columns, other.columns, &self.v, &other.v, &mut out.v);
         out
     }
 
-    pub(crate) fn transposed(&self) -> Matrix {
+    pub(crate) fn transposed(&self) -> Matrix<T> {
         const TILE: usize = 8;
         let mut out = Matrix::zeros(self.columns, self.rows);
         for (i0, j0) in (0..self.rows)
@@ -66,13 +68,18 @@ impl Matrix {
         out
     }
 
-    pub(crate) fn row(&self, i: usize) -> &[f64] {
+    pub(crate) fn row(&self, i: usize) -> &[T] {
         &self.v[i * self.columns..(i + 1) * self.columns]
+    }
+
+    /// Whether all elements are finite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.v.iter().all(|x| x.is_finite())
     }
 
     /// Rows `p` and `q` for writing, where `p < q`.
     #[inline(always)]
-    pub(crate) fn two_rows(&mut self, p: usize, q: usize) -> (&mut [f64], &mut [f64]) {
+    pub(crate) fn two_rows(&mut self, p: usize, q: usize) -> (&mut [T], &mut [T]) {
         let n = self.columns;
         let (head, tail) = self.v.split_at_mut(q * n);
         (&mut head[p * n..][..n], &mut tail[..n])
@@ -87,13 +94,13 @@ impl Matrix {
     }
 
     /// Subtracts `f` times row `k` from row `i`.
-    pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
+    pub(crate) fn subtract_row(&mut self, i: usize, k: usize, f: T) {
         self.subtract_products(i, k..k + 1, &[f], 0..self.columns);
     }
 
     /// Subtracts from some columns of row `i` the product of each factor and its row of `known`, which does not contain `i`.
     #[inline(always)]
-    pub(crate) fn subtract_products(&mut self, i: usize, known: Range<usize>, factors: &[f64], columns: Range<usize>) {
+    pub(crate) fn subtract_products(&mut self, i: usize, known: Range<usize>, factors: &[T], columns: Range<usize>) {
         if known.is_empty() || columns.is_empty() {
             return;
         }

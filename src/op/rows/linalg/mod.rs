@@ -1,4 +1,6 @@
-//! Linear algebra: factorisations, solutions of equations, inverses, determinants, eigenvalues and singular values, in f64.
+//! Linear algebra: factorisations, solutions of equations, inverses, determinants, eigenvalues and singular values.
+//!
+//! Large matrices are computed in their own dtype ([`real`]), small ones in f64.
 //!
 //! Matrices of a batch are handled one after the other ([`matrix`], in [`blocks`] if they are large), or, if they are many and small,
 //! in groups: lane `l` of every vector belongs to matrix `l` ([`interleaved`]). [`transfer`] reads both forms from tensors.
@@ -17,6 +19,8 @@ mod interleaved_qr;
 mod lines;
 pub(super) mod matrix;
 mod norms;
+mod real;
+mod reduction;
 mod reflections;
 mod rotations;
 mod solutions;
@@ -29,8 +33,10 @@ mod tridiagonal;
 use self::bidiagonal::singular_values_of;
 use self::cholesky::{cholesky_rows, cholesky_solution_rows};
 use self::errors::{check_finite, checked_inverse};
-use self::matrix::{tensor_from_numbers, tensor_to_matrices};
+use self::matrix::tensor_from_numbers;
+use self::real::{Real, in_dtype};
 use self::solutions::{determinant, inverse, slogdet, solve, solve_triangular};
+use self::transfer::Matrices;
 use crate::diag::Code;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::list_text;
@@ -269,8 +275,13 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape("singular values require a matrix"));
     };
     let shape = [lead, &[*m.min(n)]].concat();
-    let all = tensor_to_matrices(a);
-    check_finite("linalg.svd", &all, a)?;
-    let all: Vec<f64> = all.iter().flat_map(singular_values_of).collect();
+    let matrices = Matrices::of(a);
+    let all = in_dtype!(matrices, singular_values_in(a, &matrices))?;
     tensor_from_numbers(a.dtype(), &shape, all).map(Val::Leaf)
+}
+
+fn singular_values_in<T: Real>(a: &Tensor, matrices: &Matrices) -> OpResult<Vec<f64>> {
+    let all = matrices.all::<T>();
+    check_finite("linalg.svd", &all, a)?;
+    Ok(all.iter().flat_map(singular_values_of).collect())
 }

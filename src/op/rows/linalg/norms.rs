@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::pointwise::number_of;
-use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
+use crate::op::rows::reduce::{Spec, reduce, reduced_dims, reduced_type, reduction, spec_of};
 use crate::op::{Build, Call, Combine, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Val};
 
@@ -15,6 +15,15 @@ fn norm_order(c: &Call<TensorType>) -> OpResult<f64> {
             OpError::arg("ord", title)
         }),
     }
+}
+
+/// Whether each result is the norm of one element: its absolute value, as in torch, and not a root of a power that may overflow.
+fn reduces_one_element(c: &Call<TensorType>) -> OpResult<bool> {
+    let Some(shape) = &c.leaf("self")?.shape else {
+        return Ok(false);
+    };
+    let dims = reduced_dims(c, shape.len(), false)?;
+    Ok(dims.iter().all(|&d| shape[d] == Dim::Const(1)))
 }
 
 /// The p-norm of all elements, `(Σ |x|^p)^(1/p)`, and its limits.
@@ -37,9 +46,10 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
     }
     let p = norm_order(c)?;
     let spec = Spec::new(Combine::Sum, result, result.compute_dtype(), result);
-    let spec = if p == 2.0 {
+    let single = reduces_one_element(c)?;
+    let spec = if p == 2.0 && !single {
         spec.with_texts("x * x", "sqrt(x)")
-    } else if p == 1.0 {
+    } else if p == 1.0 || single && p != 0.0 {
         spec.with_texts("abs(x)", "x")
     } else if p == 0.0 {
         spec.with_texts("x != 0", "x")

@@ -1,46 +1,48 @@
 //! Rotations of the rows of a matrix, which wait until there are many of them. Then they pass over a few columns at a time, which stay in a
 //! near cache.
 
-use super::lines::LANES;
+use super::lines::dot;
 use super::matrix::Matrix;
+use super::real::Real;
 use crate::tensor::wide_function;
 
-/// The vectors of columns that are rotated together.
-const VECTORS: usize = 4;
-/// The columns that are rotated together.
-const WIDTH: usize = VECTORS * LANES;
-/// A row's elements in these columns.
-type Part = [[f64; LANES]; VECTORS];
+/// The columns of f64 that are rotated together: four vectors.
+const WIDTH: usize = 32;
+/// The columns of f32 that are rotated together.
+const NARROW_WIDTH: usize = 2 * WIDTH;
 /// The number of rotations that wait: they stay in a near cache too.
 const MOST: usize = 2048;
 
 /// The rotation `x' = cos x + sin y, y' = cos y - sin x` of two rows.
-struct Rotation {
+struct Rotation<T> {
     x: usize,
     y: usize,
-    cos: f64,
-    sin: f64,
+    cos: T,
+    sin: T,
 }
 
 /// A matrix whose rows are rotated. It is stored in strips of columns, whose rows are neighbours.
-pub(super) struct RotatedRows {
+pub(super) struct RotatedRows<T> {
     rows: usize,
     columns: usize,
-    strips: Vec<Part>,
-    waiting: Vec<Rotation>,
+    width: usize,
+    strips: Vec<T>,
+    waiting: Vec<Rotation<T>>,
 }
 
-impl RotatedRows {
-    pub(super) fn new(m: &Matrix) -> RotatedRows {
-        let mut strips = vec![[[0.0; LANES]; VECTORS]; m.rows * m.columns.div_ceil(WIDTH)];
+impl<T: Real> RotatedRows<T> {
+    pub(super) fn new(m: &Matrix<T>) -> RotatedRows<T> {
+        let width = if T::NARROW { NARROW_WIDTH } else { WIDTH };
+        let mut strips = vec![T::ZERO; m.rows * m.columns.next_multiple_of(width)];
         for (i, row) in m.v.chunks_exact(m.columns.max(1)).enumerate() {
-            for (s, part) in row.chunks(WIDTH).enumerate() {
-                strips[s * m.rows + i].as_flattened_mut()[..part.len()].copy_from_slice(part);
+            for (s, part) in row.chunks(width).enumerate() {
+                strips[(s * m.rows + i) * width..][..part.len()].copy_from_slice(part);
             }
         }
         RotatedRows {
             rows: m.rows,
             columns: m.columns,
+            width,
             strips,
             waiting: vec![],
         }
@@ -49,6 +51,7 @@ impl RotatedRows {
     /// Rotates rows `x` and `y`, which are different.
     #[inline(always)]
     pub(super) fn rotate(&mut self, x: usize, y: usize, cos: f64, sin: f64) {
+        let (cos, sin) = (T::nearest(cos), T::nearest(sin));
         self.waiting.push(Rotation { x, y, cos, sin });
         if self.waiting.len() == MOST {
             self.apply();
@@ -56,50 +59,95 @@ impl RotatedRows {
     }
 
     fn apply(&mut self) {
-        for strip in self.strips.chunks_exact_mut(self.rows.max(1)) {
+        for strip in self.strips.chunks_exact_mut((self.rows * self.width).max(1)) {
             rotate_strip(strip, &self.waiting);
         }
         self.waiting.clear();
     }
 
-    /// The matrix whose columns are the rows with these indices, after all rotations.
-    pub(super) fn finish(mut self, order: &[usize]) -> Matrix {
+    /// The matrix whose columns are the rows with these indices, which are orthonormal, after all rotations.
+    pub(super) fn finish(mut self, order: &[usize]) -> Matrix<T> {
         self.apply();
+        let scales = self.scales();
         let mut out = Matrix::zeros(self.columns, order.len());
         if order.is_empty() {
             return out;
         }
         for (i, line) in out.v.chunks_exact_mut(order.len()).enumerate() {
-            let (strip, place) = (&self.strips[i / WIDTH * self.rows..], i % WIDTH);
+            let (strip, place) = (&self.strips[i / self.width * self.rows * self.width..], i % self.width);
             for (y, j) in line.iter_mut().zip(order) {
-                *y = strip[*j].as_flattened()[place];
+                *y = strip[*j * self.width + place] * scales[*j];
             }
         }
         out
     }
+
+    /// What makes each row's length 1: many rotations with cosines that are rounded to 1 make rows of f32 longer.
+    fn scales(&self) -> Vec<T> {
+        if !T::NARROW {
+            return vec![T::ONE; self.rows];
+        }
+        let mut squares = vec![0.0; self.rows];
+        for strip in self.strips.chunks_exact((self.rows * self.width).max(1)) {
+            for (square, part) in squares.iter_mut().zip(strip.chunks_exact(self.width)) {
+                let sum: f64 = dot(part, part).into();
+                *square += sum;
+            }
+        }
+        squares.iter().map(|x| T::nearest(1.0 / x.sqrt())).collect()
+    }
 }
 
 wide_function! {
-    fn rotate_strip = rotate_strip_body(strip: &mut [Part], rotations: &[Rotation])
+    fn rotate_strip = rotate_strip_body<T: Real>(strip: &mut [T], rotations: &[Rotation<T>])
 }
 
 #[inline(always)]
-fn rotate_strip_body(strip: &mut [Part], rotations: &[Rotation]) {
-    for r in rotations {
-        // The rows are different; a vector's elements are in registers before the next ones are read.
-        let mut c = 0;
-        while c < VECTORS {
-            let (x, y) = (strip[r.x][c], strip[r.y][c]);
-            let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
-            for l in 0..LANES {
-                a[l] = r.cos * x[l] + r.sin * y[l];
-                b[l] = r.cos * y[l] - r.sin * x[l];
-            }
-            strip[r.x][c] = a;
-            strip[r.y][c] = b;
-            c += 1;
-        }
+fn rotate_strip_body<T: Real>(strip: &mut [T], rotations: &[Rotation<T>]) {
+    match T::NARROW {
+        true => rotate_columns::<T, NARROW_WIDTH>(strip, rotations),
+        false => rotate_columns::<T, WIDTH>(strip, rotations),
     }
+}
+
+/// Most rotations come in sweeps over neighbouring rows, where each has a row in common with the one before it. This row stays in
+/// registers.
+#[inline(always)]
+fn rotate_columns<T: Real, const N: usize>(strip: &mut [T], rotations: &[Rotation<T>]) {
+    let mut rest = rotations;
+    while let Some(first) = rest.first() {
+        let falling = rest.get(1).is_some_and(|next| next.y == first.x);
+        let follows = |pair: &[Rotation<T>]| match falling {
+            true => pair[1].y == pair[0].x,
+            false => pair[1].x == pair[0].y,
+        };
+        let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
+        let (sweep, after) = rest.split_at(length);
+        match falling {
+            true => rotate_sweep::<T, N, true>(strip, sweep, first.y),
+            false => rotate_sweep::<T, N, false>(strip, sweep, first.x),
+        }
+        rest = after;
+    }
+}
+
+/// Rotations whose rows `x` are the next ones' rows `y` (falling), or the reverse. The first has `row` in common with none.
+#[inline(always)]
+fn rotate_sweep<T: Real, const N: usize, const FALLING: bool>(strip: &mut [T], sweep: &[Rotation<T>], mut row: usize) {
+    let mut held = [T::ZERO; N];
+    held.copy_from_slice(&strip[row * N..][..N]);
+    for r in sweep {
+        let (other, sin) = if FALLING { (r.x, r.sin) } else { (r.y, -r.sin) };
+        let mut fresh = [T::ZERO; N];
+        fresh.copy_from_slice(&strip[other * N..][..N]);
+        let out = &mut strip[row * N..][..N];
+        for l in 0..N {
+            out[l] = r.cos * held[l] - sin * fresh[l];
+            held[l] = r.cos * fresh[l] + sin * held[l];
+        }
+        row = other;
+    }
+    strip[row * N..][..N].copy_from_slice(&held);
 }
 
 #[cfg(test)]

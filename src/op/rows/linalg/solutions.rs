@@ -6,23 +6,24 @@ use super::factorize::{inverse_of, pivot_sign, solve_in_place};
 use super::interleaved::{self, Interleaved, LANES, Pivots};
 use super::is_vectors;
 use super::matrix::{Matrix, tensor_from_numbers};
-use super::transfer::{Matrices, Numbers};
-use super::triangles::{Triangle, solve_lines, solve_lines_f32};
+use super::real::{Real, in_dtype};
+use super::transfer::{Matrices, Results, tensor_from_results};
+use super::triangles::{Triangle, solve_lines};
 use crate::op::rows::dense::broadcast_position;
 use crate::op::{Call, OpError, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// LU factors.
-pub(super) enum Factors<'a> {
+pub(super) enum Factors<'a, T> {
     /// Of a matrix: with the pivots and the 1-based position of the first zero pivot (0 if there is none).
-    One(&'a Matrix, &'a [usize], usize),
+    One(&'a Matrix<T>, &'a [usize], usize),
     /// Of matrices side by side: with the number of matrices.
     Many(&'a Interleaved, &'a Pivots, usize),
 }
 
 /// Calls `f` with the LU factors of all matrices in their order.
-pub(super) fn each_lu(a: &Matrices, mut f: impl FnMut(Factors)) {
+pub(super) fn each_lu<T: Real>(a: &Matrices, mut f: impl FnMut(Factors<T>)) {
     if interleaved::suits(a.count, a.rows, a.columns) {
         let (mut m, mut pivots) = (Interleaved::zeros(a.rows, a.columns), Pivots::default());
         for first in interleaved::groups(a.count) {
@@ -41,12 +42,16 @@ pub(super) fn each_lu(a: &Matrices, mut f: impl FnMut(Factors)) {
 }
 
 pub(super) fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let matrices = Matrices::of(c.leaf("A")?);
+    in_dtype!(matrices, inverse_in(c, &matrices))
+}
+
+fn inverse_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
-    let matrices = Matrices::of(a);
     let n = matrices.rows;
     let (mut all, mut info) = (Vec::with_capacity(a.numel()), vec![]);
     let mut side_by_side = Interleaved::zeros(0, 0);
-    each_lu(&matrices, |factors| match factors {
+    each_lu::<T>(matrices, |factors| match factors {
         Factors::One(m, pivots, singular) => {
             info.push(singular as f64);
             all.append(&mut inverse_of(m, pivots).v);
@@ -68,18 +73,35 @@ pub(super) fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 pub(super) fn determinant(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
+    let matrices = Matrices::of(a);
+    let all = in_dtype!(matrices, determinants_in(&matrices));
+    tensor_from_numbers(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
+}
+
+fn determinants_in<T: Real>(matrices: &Matrices) -> Vec<f64> {
     let mut all = vec![];
-    each_lu(&Matrices::of(a), |factors| match factors {
-        Factors::One(m, pivots, _) => all.push((0..m.rows).fold(pivot_sign(pivots), |d, i| d * m.at(i, i))),
+    each_lu::<T>(matrices, |factors| match factors {
+        Factors::One(m, pivots, _) => all.push((0..m.rows).fold(pivot_sign(pivots), |d, i| d * m.at(i, i).into())),
         Factors::Many(m, pivots, count) => {
             all.extend((0..count).map(|l| (0..m.rows).fold(pivots.sign(l), |d, i| d * m.at(i, i)[l])))
         }
     });
-    tensor_from_numbers(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
+    all
 }
 
 pub(super) fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
+    let matrices = Matrices::of(a);
+    let (signs, logs) = in_dtype!(matrices, signs_and_logarithms_in(&matrices));
+    let shape = &a.shape()[..a.rank() - 2];
+    let (signs, logs) = (
+        tensor_from_numbers(a.dtype(), shape, signs)?,
+        tensor_from_numbers(a.dtype(), shape, logs)?,
+    );
+    Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
+}
+
+fn signs_and_logarithms_in<T: Real>(matrices: &Matrices) -> (Vec<f64>, Vec<f64>) {
     let (mut signs, mut logs) = (vec![], vec![]);
     let mut push = |sign: f64, diagonal: &mut dyn Iterator<Item = f64>| {
         let (mut s, mut log) = (sign, 0.0);
@@ -90,18 +112,13 @@ pub(super) fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         signs.push(s);
         logs.push(log);
     };
-    each_lu(&Matrices::of(a), |factors| match factors {
-        Factors::One(m, pivots, _) => push(pivot_sign(pivots), &mut (0..m.rows).map(|i| m.at(i, i))),
+    each_lu::<T>(matrices, |factors| match factors {
+        Factors::One(m, pivots, _) => push(pivot_sign(pivots), &mut (0..m.rows).map(|i| m.at(i, i).into())),
         Factors::Many(m, pivots, count) => {
             (0..count).for_each(|l| push(pivots.sign(l), &mut (0..m.rows).map(|i| m.at(i, i)[l])))
         }
     });
-    let shape = &a.shape()[..a.rank() - 2];
-    let (signs, logs) = (
-        tensor_from_numbers(a.dtype(), shape, signs)?,
-        tensor_from_numbers(a.dtype(), shape, logs)?,
-    );
-    Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
+    (signs, logs)
 }
 
 /// The matrices of an equation, with batch dims broadcast to those of the result.
@@ -147,18 +164,21 @@ fn result_shape(c: &Call<Tensor>) -> OpResult<Vec<usize>> {
     shape.ok_or_else(|| OpError::shape("the sizes of the result are unknown"))
 }
 
+/// Replaces the right-hand sides by the solution. May change the matrix, which has this index in its batch.
+pub(in crate::op::rows) type SolvePair<'a, T> = dyn Fn(usize, &mut Matrix<T>, &mut Matrix<T>) -> OpResult<()> + 'a;
+
 /// Calls `solve(index in a's batch, a, b)` for each pair of matrices, with batch dims broadcast to those of the result. `solve` replaces
 /// `b` by the solution, and may change `a`. For equations from the right, both matrices are transposed.
-pub(in crate::op::rows) fn solve_batch(
+pub(in crate::op::rows) fn solve_batch<T: Real>(
     c: &Call<Tensor>,
     a: &Tensor,
     b: &Tensor,
     left: bool,
-    solve: &dyn Fn(usize, &mut Matrix, &mut Matrix) -> OpResult<()>,
+    solve: &SolvePair<'_, T>,
 ) -> OpResult<Tensor> {
     let shape = result_shape(c)?;
     let all = Equations::new(a, b)?;
-    let (mut m, mut r, mut out) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
+    let (mut m, mut r, mut out) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0), Vec::<T>::new());
     for i in 0..all.count() {
         let (place_a, place_b) = all.places(i);
         if left {
@@ -197,8 +217,18 @@ pub(super) fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let out = solve_side_by_side(&all, left, &check)?;
         return tensor_from_numbers(a.dtype(), &result_shape(c)?, out).map(Val::Leaf);
     }
-    let solve_one = |place: usize, m: &mut Matrix, r: &mut Matrix| check(place, solve_in_place(m, r));
-    solve_batch(c, a, &b, left, &solve_one).map(Val::Leaf)
+    in_dtype!(all.a, solve_each(c, a, &b, left, &check)).map(Val::Leaf)
+}
+
+fn solve_each<T: Real>(
+    c: &Call<Tensor>,
+    a: &Tensor,
+    b: &Tensor,
+    left: bool,
+    check: &dyn Fn(usize, usize) -> OpResult<()>,
+) -> OpResult<Tensor> {
+    let solve_one = |place: usize, m: &mut Matrix<T>, r: &mut Matrix<T>| check(place, solve_in_place(m, r));
+    solve_batch(c, a, b, left, &solve_one)
 }
 
 /// The solutions of small equations. Calls `check` with the index in a's batch and the position of the first zero pivot of each.
@@ -219,14 +249,6 @@ fn solve_side_by_side(all: &Equations, left: bool, check: &dyn Fn(usize, usize) 
     Ok(out)
 }
 
-/// Solves for lines: `A x = b` for each of `lines`.
-fn solve_numbers(a: &Numbers, lines: &mut [f64], n: usize, t: Triangle) {
-    match a {
-        Numbers::F32(a) => solve_lines_f32(a, lines, n, t),
-        Numbers::F64(a) => solve_lines(a, lines, n, t),
-    }
-}
-
 pub(super) fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("self")?, c.leaf("B")?);
     let (upper, unit, left) = (c.bool("upper")?, c.bool("unitriangular")?, c.bool("left")?);
@@ -241,19 +263,36 @@ pub(super) fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return solve_few(c, a, b, left, &[t]).map(Val::Leaf);
     }
     // Transposing the equation swaps the triangles.
-    let solve_one = |_: usize, m: &mut Matrix, r: &mut Matrix| {
-        solve_triangle(m, r, upper == left, unit);
+    in_dtype!(Matrices::of(a), solve_triangles(c, a, b, left, (upper == left, unit))).map(Val::Leaf)
+}
+
+fn solve_triangles<T: Real>(
+    c: &Call<Tensor>,
+    a: &Tensor,
+    b: &Tensor,
+    left: bool,
+    (upper, unit): (bool, bool),
+) -> OpResult<Tensor> {
+    let solve_one = |_: usize, m: &mut Matrix<T>, r: &mut Matrix<T>| {
+        solve_triangle(m, r, upper, unit);
         Ok(())
     };
-    solve_batch(c, a, b, left, &solve_one).map(Val::Leaf)
+    solve_batch(c, a, b, left, &solve_one)
 }
 
 /// Solves by one triangle after the other, for few right-hand sides: the columns of `b`, or its rows for equations from the right.
 fn solve_few(c: &Call<Tensor>, a: &Tensor, b: &Tensor, left: bool, triangles: &[Triangle]) -> OpResult<Tensor> {
     let shape = result_shape(c)?;
     let all = Equations::new(a, b)?;
-    let n = all.a.rows;
-    let (mut lines, mut out) = (Matrix::zeros(0, 0), vec![]);
+    let out = match a.dtype() {
+        DType::F32 => solve_lines_of_all::<f32>(&all, left, triangles),
+        _ => solve_lines_of_all::<f64>(&all, left, triangles),
+    };
+    tensor_from_results(a.dtype(), &shape, out)
+}
+
+fn solve_lines_of_all<T: Real>(all: &Equations, left: bool, triangles: &[Triangle]) -> Results {
+    let (mut lines, mut out) = (Matrix::<T>::zeros(0, 0), vec![]);
     for i in 0..all.count() {
         let (place_a, place_b) = all.places(i);
         all.b.read(place_b, &mut lines);
@@ -262,14 +301,14 @@ fn solve_few(c: &Call<Tensor>, a: &Tensor, b: &Tensor, left: bool, triangles: &[
             lines = lines.transposed();
         }
         for t in triangles {
-            solve_numbers(&all.a.numbers(place_a), &mut lines.v, n, *t);
+            solve_lines(all.a.stored(place_a), &mut lines.v, all.a.rows, *t);
         }
         match left && !one_line {
             true => out.append(&mut lines.transposed().v),
             false => out.extend_from_slice(&lines.v),
         }
     }
-    tensor_from_numbers(a.dtype(), &shape, out)
+    T::results(out)
 }
 
 /// The solutions of `A X = B` for the product A of a triangular factor and its transpose.
@@ -283,12 +322,16 @@ pub(super) fn cholesky_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         };
         return solve_few(c, l, b, true, &[triangle(upper), triangle(!upper)]).map(Val::Leaf);
     }
-    let solve_one = |_: usize, m: &mut Matrix, r: &mut Matrix| {
+    in_dtype!(Matrices::of(l), solve_by_cholesky(c, l, b, upper)).map(Val::Leaf)
+}
+
+fn solve_by_cholesky<T: Real>(c: &Call<Tensor>, l: &Tensor, b: &Tensor, upper: bool) -> OpResult<Tensor> {
+    let solve_one = |_: usize, m: &mut Matrix<T>, r: &mut Matrix<T>| {
         let turned = m.transposed();
         let (lower, upper) = if upper { (&turned, &*m) } else { (&*m, &turned) };
         solve_triangle(lower, r, false, false);
         solve_triangle(upper, r, true, false);
         Ok(())
     };
-    solve_batch(c, l, b, true, &solve_one).map(Val::Leaf)
+    solve_batch(c, l, b, true, &solve_one)
 }

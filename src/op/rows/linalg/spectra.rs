@@ -3,14 +3,15 @@
 mod least_squares;
 
 use self::least_squares::{lstsq, lstsq_type};
-use super::bidiagonal::svd_of;
+use super::bidiagonal::{FEW_COLUMNS, large_svd, svd_of};
 use super::eigen::complete_basis;
 use super::errors::{check_codes, check_finite};
 use super::exponential::matrix_exponentials;
 use super::factors::{pack_results, with_least};
-use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use super::matrix::{Matrix, tensor_from_numbers};
+use super::real::{Real, in_dtype};
 use super::symmetric::{symmetric_eigen, symmetric_eigenvalues};
-use super::transfer::Matrices;
+use super::transfer::{Matrices, tensor_from_results};
 use super::{want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
@@ -141,7 +142,8 @@ fn matrix_function_rows() -> Vec<Op> {
             |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
-                tensor_from_numbers(x.dtype(), x.shape(), matrix_exponentials(x)).map(Val::Leaf)
+                let all = in_dtype!(Matrices::of(x), matrix_exponentials(x));
+                tensor_from_results(x.dtype(), x.shape(), all).map(Val::Leaf)
             }),
         )
         .doc("the exponential of square matrices")
@@ -203,7 +205,7 @@ fn is_vector(a: &[Dim], b: &[Dim]) -> bool {
 
 /// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
 /// elements that are not finite.
-fn each_symmetric(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix>)) -> OpResult<()> {
+fn each_symmetric<T: Real>(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix<T>>)) -> OpResult<()> {
     let lower = match c.str("UPLO")? {
         "L" | "l" => true,
         "U" | "u" => false,
@@ -222,9 +224,9 @@ fn each_symmetric(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix>
         }
         // The other triangle does not count, whatever it contains.
         for r in 1..n {
-            m.v[r * n..r * n + r].fill(0.0);
+            m.v[r * n..r * n + r].fill(T::ZERO);
         }
-        let finite = m.v.iter().all(|x| x.is_finite());
+        let finite = m.is_finite();
         if !finite {
             // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved
             // by formulas.
@@ -237,36 +239,56 @@ fn each_symmetric(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix>
 }
 
 fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    in_dtype!(Matrices::of(c.leaf("self")?), eigh_in(c))
+}
+
+fn eigh_in<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut values, mut vectors) = (vec![], vec![]);
-    each_symmetric(c, |n, m| {
+    each_symmetric::<T>(c, |n, m| {
         if let Some(m) = m {
             let (s, mut v) = symmetric_eigen(m);
             values.extend(s);
             vectors.append(&mut v.v);
         } else {
             values.extend(std::iter::repeat_n(f64::NAN, n));
-            vectors.extend(std::iter::repeat_n(if n == 1 { 1.0 } else { f64::NAN }, n * n));
+            let vector = if n == 1 { T::ONE } else { T::nearest(f64::NAN) };
+            vectors.extend(std::iter::repeat_n(vector, n * n));
         }
     })?;
-    pack_results(c, vec![values, vectors])
+    pack_results(c, vec![values.into(), T::results(vectors)])
 }
 
 fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let mut all = vec![];
-    each_symmetric(c, |n, m| match m {
-        Some(m) => all.extend(symmetric_eigenvalues(m)),
-        None => all.extend(std::iter::repeat_n(f64::NAN, n)),
-    })?;
     let x = c.leaf("self")?;
+    let all = in_dtype!(Matrices::of(x), eigenvalues_in(c))?;
     tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], all).map(Val::Leaf)
 }
 
+fn eigenvalues_in<T: Real>(c: &Call<Tensor>) -> OpResult<Vec<f64>> {
+    let mut all = vec![];
+    each_symmetric::<T>(c, |n, m| match m {
+        Some(m) => all.extend(symmetric_eigenvalues(m)),
+        None => all.extend(std::iter::repeat_n(f64::NAN, n)),
+    })?;
+    Ok(all)
+}
+
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let all = Matrices::of(c.leaf("A")?);
+    match all.are_narrow() && all.rows.min(all.columns) >= FEW_COLUMNS {
+        true => svd_by::<f32>(c, &all, large_svd),
+        false => svd_by::<f64>(c, &all, svd_of),
+    }
+}
+
+/// U, the singular values, and V.
+type Svd<T> = (Matrix<T>, Vec<f64>, Matrix<T>);
+
+fn svd_by<T: Real>(c: &Call<Tensor>, all: &Matrices, svd_of: fn(&Matrix<T>) -> Svd<T>) -> OpResult<Val<Tensor>> {
     let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
     let full = c.bool("full_matrices")?;
-    let a = c.leaf("A")?;
-    let all = tensor_to_matrices(a);
-    check_finite("linalg.svd", &all, a)?;
+    let all = all.all();
+    check_finite("linalg.svd", &all, c.leaf("A")?)?;
     for m in all {
         let (mut u, s, mut v) = svd_of(&m);
         if full {
@@ -277,7 +299,7 @@ fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         values.extend(s);
         right.extend(v.transposed().v);
     }
-    pack_results(c, vec![left, values, right])
+    pack_results(c, vec![T::results(left), values.into(), T::results(right)])
 }
 
 /// `left diag(scale) right^T`.

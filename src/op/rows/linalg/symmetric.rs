@@ -1,8 +1,9 @@
 //! Eigenvalues of symmetric matrices: Householder's reduction to a tridiagonal matrix, and the implicit QL algorithm
 //! (Martin, Reinsch and Wilkinson 1968; Dubrulle 1970).
 
-use super::lines::magnitude;
+use super::lines::{divide_all, magnitude};
 use super::matrix::Matrix;
+use super::real::Real;
 use super::reflections::basis_of_rows;
 use super::rotations::RotatedRows;
 use super::tridiagonal::{Tridiagonal, tridiagonal};
@@ -16,7 +17,7 @@ const STEPS: usize = 60;
 const TINY: f64 = 1e-30;
 
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order. Only the upper triangle counts, and is overwritten.
-pub(in crate::op::rows) fn symmetric_eigenvalues(a: &mut Matrix) -> Vec<f64> {
+pub(in crate::op::rows) fn symmetric_eigenvalues<T: Real>(a: &mut Matrix<T>) -> Vec<f64> {
     let (mut t, scale) = scaled_tridiagonal(a);
     diagonalise(&mut t.diagonal, &mut t.below);
     t.diagonal.iter_mut().for_each(|x| *x *= scale);
@@ -26,7 +27,7 @@ pub(in crate::op::rows) fn symmetric_eigenvalues(a: &mut Matrix) -> Vec<f64> {
 
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order, and its eigenvectors as columns. Only the upper triangle
 /// counts, and is overwritten.
-pub(in crate::op::rows) fn symmetric_eigen(a: &mut Matrix) -> (Vec<f64>, Matrix) {
+pub(in crate::op::rows) fn symmetric_eigen<T: Real>(a: &mut Matrix<T>) -> (Vec<f64>, Matrix<T>) {
     let (mut t, scale) = scaled_tridiagonal(a);
     let mut vectors = RotatedRows::new(&basis_of_rows(a, &t.taus));
     diagonalise_vectors(&mut t.diagonal, &mut t.below, &mut vectors);
@@ -37,9 +38,9 @@ pub(in crate::op::rows) fn symmetric_eigen(a: &mut Matrix) -> (Vec<f64>, Matrix)
 }
 
 /// The tridiagonal matrix for `a` divided by a power of two, and that power.
-fn scaled_tridiagonal(a: &mut Matrix) -> (Tridiagonal, f64) {
+fn scaled_tridiagonal<T: Real>(a: &mut Matrix<T>) -> (Tridiagonal<T>, f64) {
     let scale = magnitude(&a.v);
-    a.v.iter_mut().for_each(|x| *x /= scale);
+    divide_all(&mut a.v, scale);
     (tridiagonal(a), scale)
 }
 
@@ -48,7 +49,7 @@ wide_function! {
 }
 
 wide_function! {
-    fn diagonalise_vectors = implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows)
+    fn diagonalise_vectors = implicit_ql<T: Real>(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows<T>)
 }
 
 /// The eigenvalues of a tridiagonal matrix, in place of its diagonal, without the square root of each rotation (Pal, Walker and Kahan;
@@ -85,13 +86,15 @@ fn root_free_step(d: &mut [f64], e: &mut [f64], l: usize, m: usize) {
             e[i + 1] = sin * r;
         }
         let before = (cos, gamma);
+        // The reciprocal of the cosine does not wait for it.
+        let inverse = r / p;
         (cos, sin) = (p / r, square / r);
         gamma = cos * (d[i] - shift) - sin * before.1;
         d[i + 1] = before.1 + (d[i] - gamma);
-        p = if cos == 0.0 {
+        p = if cos == 0.0 || !inverse.is_finite() {
             before.0 * square
         } else {
-            gamma * gamma / cos
+            gamma * gamma * inverse
         };
     }
     e[l] = sin * p;
@@ -100,7 +103,7 @@ fn root_free_step(d: &mut [f64], e: &mut [f64], l: usize, m: usize) {
 
 /// Diagonalises a tridiagonal matrix; the rows of `vectors` are rotated with it.
 #[inline(always)]
-fn implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows) {
+fn implicit_ql<T: Real>(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows<T>) {
     let n = d.len();
     for l in 0..n {
         for _ in 0..STEPS {
@@ -116,7 +119,7 @@ fn implicit_ql(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows) {
 
 /// One step with Wilkinson's shift on the block `l..=m`.
 #[inline(always)]
-fn ql_step(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows, l: usize, m: usize) {
+fn ql_step<T: Real>(d: &mut [f64], e: &mut [f64], vectors: &mut RotatedRows<T>, l: usize, m: usize) {
     let ratio = (d[l + 1] - d[l]) / (2.0 * e[l]);
     let mut g = d[m] - d[l] + e[l] / (ratio + ratio.hypot(1.0).copysign(ratio));
     let (mut sin, mut cos, mut p) = (1.0, 1.0, 0.0);
@@ -184,6 +187,20 @@ mod tests {
                     "{n}"
                 );
             }
+        }
+    }
+
+    /// In f32, after so many rotations that rounded cosines would make the vectors longer.
+    #[test]
+    fn narrow_eigenvectors_multiply_back() {
+        for n in [25, 100] {
+            let a = Matrix::from_fn(n, n, |i, j| ((i * j + i + j) % 7) as f64 - 1.0);
+            let mut narrow = Matrix::from_fn(n, n, |i, j| a.at(i, j) as f32);
+            let (values, v) = symmetric_eigen(&mut narrow);
+            let v = Matrix::from_fn(n, n, |i, j| f64::from(v.at(i, j)));
+            let scaled = Matrix::from_fn(n, n, |i, j| v.at(i, j) * values[j]);
+            assert!(far(&scaled.times(&v.transposed()), &a) <= 1e-4, "{n}");
+            assert!(far(&v.transposed().times(&v), &Matrix::eye(n)) < 4e-6, "{n}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Matrices from tensors, and tensors from their results.
 
-use super::interleaved::{Interleaved, LANES};
+use super::interleaved::{Interleaved, LANES, MOST};
 use super::matrix::Matrix;
+use super::real::Real;
 use crate::op::OpResult;
 use crate::op::rows::dense::zeros;
 use crate::tensor::{Element, Scalar, Tensor};
@@ -16,12 +17,6 @@ pub(super) struct Matrices {
     pub rows: usize,
     /// The number of columns of each.
     pub columns: usize,
-}
-
-/// The elements of matrices in the dtype that they are stored in.
-pub(super) enum Numbers<'a> {
-    F32(&'a [f32]),
-    F64(&'a [f64]),
 }
 
 impl Matrices {
@@ -42,30 +37,41 @@ impl Matrices {
         }
     }
 
-    /// The elements of matrix `i`.
-    pub(super) fn numbers(&self, i: usize) -> Numbers<'_> {
+    /// Whether f32 is as exact as what torch computes with. Small matrices take no longer in f64.
+    pub(super) fn are_narrow(&self) -> bool {
+        self.numbers.dtype() == DType::F32 && self.rows.max(self.columns) > MOST
+    }
+
+    /// The elements of matrix `i`, whose dtype is `T`'s.
+    pub(super) fn stored<T: Real>(&self, i: usize) -> &[T] {
         let size = self.rows * self.columns;
-        let range = i * size..(i + 1) * size;
-        match self.numbers.dtype() {
-            DType::F32 => Numbers::F32(&self.numbers.as_slice()[range]),
-            _ => Numbers::F64(&self.numbers.as_slice()[range]),
-        }
+        &self.numbers.as_slice::<T>()[i * size..(i + 1) * size]
     }
 
     /// Replaces `out` by matrix `i`.
-    pub(super) fn read(&self, i: usize, out: &mut Matrix) {
+    pub(super) fn read<T: Real>(&self, i: usize, out: &mut Matrix<T>) {
         (out.rows, out.columns) = (self.rows, self.columns);
         out.v.clear();
-        match self.numbers(i) {
-            Numbers::F32(v) => out.v.extend(v.iter().map(|x| f64::from(*x))),
-            Numbers::F64(v) => out.v.extend_from_slice(v),
+        match self.numbers.dtype() {
+            DType::F32 => out.v.extend(self.stored::<f32>(i).iter().map(|x| T::from(*x))),
+            _ => out.v.extend(self.stored::<f64>(i).iter().map(|x| T::nearest(*x))),
         }
     }
 
     /// Replaces `out` by the transpose of matrix `i`.
-    pub(super) fn read_transposed(&self, i: usize, out: &mut Matrix) {
+    pub(super) fn read_transposed<T: Real>(&self, i: usize, out: &mut Matrix<T>) {
         self.read(i, out);
         *out = out.transposed();
+    }
+
+    /// All matrices.
+    pub(super) fn all<T: Real>(&self) -> Vec<Matrix<T>> {
+        let matrix = |i: usize| {
+            let mut m = Matrix::zeros(0, 0);
+            self.read(i, &mut m);
+            m
+        };
+        (0..self.count).map(matrix).collect()
     }
 
     /// Replaces `out` by the matrices with these indices, one per lane, transposed or not.
@@ -92,39 +98,55 @@ fn element_of<T: Copy + Into<f64>>(v: &[T], starts: &[usize; LANES], e: usize) -
     std::array::from_fn(|l| v[starts[l] + e].into())
 }
 
-/// The matrices in the last two dims of a tensor.
+/// The matrices in the last two dims of a tensor, in f64.
 pub(in crate::op::rows) fn tensor_to_matrices(t: &Tensor) -> Vec<Matrix> {
-    let all = Matrices::of(t);
-    let matrix = |i: usize| {
-        let mut m = Matrix::zeros(0, 0);
-        all.read(i, &mut m);
-        m
-    };
-    (0..all.count).map(matrix).collect()
+    Matrices::of(t).all()
+}
+
+/// Results in the dtype that they were computed in.
+pub(in crate::op::rows) enum Results {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+impl From<Vec<f64>> for Results {
+    fn from(v: Vec<f64>) -> Results {
+        Results::F64(v)
+    }
+}
+
+/// [`tensor_from_numbers`] for results.
+pub(in crate::op::rows) fn tensor_from_results(dtype: DType, shape: &[usize], v: Results) -> OpResult<Tensor> {
+    match v {
+        Results::F32(v) => tensor_from_numbers(dtype, shape, v),
+        Results::F64(v) => tensor_from_numbers(dtype, shape, v),
+    }
 }
 
 /// A tensor of these numbers in row-major order.
-pub(in crate::op::rows) fn tensor_from_numbers(
+pub(in crate::op::rows) fn tensor_from_numbers<T: Real>(
     dtype: DType,
     shape: &[usize],
-    v: impl IntoIterator<Item = f64>,
+    v: impl IntoIterator<Item = T>,
 ) -> OpResult<Tensor> {
     let mut out = zeros(dtype, shape)?;
     let n = out.numel();
     let v = v.into_iter().take(n);
     match dtype {
-        DType::F32 => write(&mut out, v, |x| x as f32),
-        DType::F64 => write(&mut out, v, |x| x),
+        DType::F32 => write(&mut out, v, |x| x.into() as f32),
+        DType::F64 => write(&mut out, v, |x| x.into()),
         // Pivots and error codes.
-        DType::I32 => write(&mut out, v, |x| match x.abs() < f64::from(i32::MAX) {
-            true => x as i32,
-            false => Scalar::F64(x).cast(DType::I32).to_i64() as i32,
+        DType::I32 => write(&mut out, v.map(|x| x.into()), |x: f64| {
+            match x.abs() < f64::from(i32::MAX) {
+                true => x as i32,
+                false => Scalar::F64(x).cast(DType::I32).to_i64() as i32,
+            }
         }),
-        _ => v.enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x))),
+        _ => v.enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x.into()))),
     }
     Ok(out)
 }
 
-fn write<T: Element>(out: &mut Tensor, v: impl Iterator<Item = f64>, convert: impl Fn(f64) -> T) {
+fn write<N, T: Element>(out: &mut Tensor, v: impl Iterator<Item = N>, convert: impl Fn(N) -> T) {
     out.as_mut_slice().iter_mut().zip(v).for_each(|(y, x)| *y = convert(x));
 }

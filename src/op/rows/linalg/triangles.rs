@@ -2,6 +2,7 @@
 //! is read once, in the dtype and order that it is stored in.
 
 use super::lines::{LANES, add_lanes};
+use super::real::Real;
 use crate::tensor::wide_function;
 
 /// What a stored square matrix means in an equation.
@@ -21,18 +22,13 @@ const ROWS: usize = 4;
 const LINES: usize = 2;
 
 wide_function! {
-    /// [`solve_lines_of`] for f32.
-    pub(super) fn solve_lines_f32 = solve_lines_of(a: &[f32], lines: &mut [f64], n: usize, t: Triangle)
-}
-
-wide_function! {
-    /// [`solve_lines_of`] for f64.
-    pub(super) fn solve_lines = solve_lines_of(a: &[f64], lines: &mut [f64], n: usize, t: Triangle)
+    /// [`solve_lines_of`].
+    pub(super) fn solve_lines = solve_lines_of<T: Real>(a: &[T], lines: &mut [T], n: usize, t: Triangle)
 }
 
 /// Solves `A x = b` in place of each of the lines, which have `n` elements.
 #[inline(always)]
-fn solve_lines_of<T: Copy + Into<f64>>(a: &[T], lines: &mut [f64], n: usize, t: Triangle) {
+fn solve_lines_of<T: Real>(a: &[T], lines: &mut [T], n: usize, t: Triangle) {
     if n == 0 {
         return;
     }
@@ -47,7 +43,7 @@ fn solve_lines_of<T: Copy + Into<f64>>(a: &[T], lines: &mut [f64], n: usize, t: 
 }
 
 #[inline(always)]
-fn solve_group<T: Copy + Into<f64>, const N: usize>(a: &[T], mut lines: [&mut [f64]; N], n: usize, t: Triangle) {
+fn solve_group<T: Real, const N: usize>(a: &[T], mut lines: [&mut [T]; N], n: usize, t: Triangle) {
     let descending = t.upper != t.transposed;
     let count = n.div_ceil(ROWS);
     for step in 0..count {
@@ -64,9 +60,9 @@ fn solve_group<T: Copy + Into<f64>, const N: usize>(a: &[T], mut lines: [&mut [f
             }
         } else if !t.transposed {
             for (i, line) in (start..end).flat_map(|i| (0..N).map(move |r| (i, r))) {
-                let mut sum = 0.0;
+                let mut sum = T::ZERO;
                 for j in known.clone() {
-                    sum += a[i * n + j].into() * lines[line][j];
+                    sum += a[i * n + j] * lines[line][j];
                 }
                 lines[line][i] -= sum;
             }
@@ -81,9 +77,9 @@ fn solve_group<T: Copy + Into<f64>, const N: usize>(a: &[T], mut lines: [&mut [f
 
 /// Solves for the unknowns `start..end` after what the others contribute has been subtracted.
 #[inline(always)]
-fn solve_corner<T: Copy + Into<f64>, const N: usize>(
+fn solve_corner<T: Real, const N: usize>(
     a: &[T],
-    lines: &mut [&mut [f64]; N],
+    lines: &mut [&mut [T]; N],
     n: usize,
     start: usize,
     end: usize,
@@ -93,12 +89,12 @@ fn solve_corner<T: Copy + Into<f64>, const N: usize>(
     for step in 0..end - start {
         let i = if descending { end - 1 - step } else { start + step };
         let known = if descending { i + 1..end } else { start..i };
-        let pivot: f64 = a[i * n + i].into();
+        let pivot = a[i * n + i];
         for line in lines.iter_mut() {
             let mut x = line[i];
             for j in known.clone() {
                 let place = if t.transposed { j * n + i } else { i * n + j };
-                x -= a[place].into() * line[j];
+                x -= a[place] * line[j];
             }
             line[i] = if t.unit { x } else { x / pivot };
         }
@@ -107,17 +103,17 @@ fn solve_corner<T: Copy + Into<f64>, const N: usize>(
 
 /// The inner products of the columns `from..to` of [`ROWS`] rows with each of the lines.
 #[inline(always)]
-fn inner_products<T: Copy + Into<f64>, const N: usize>(
+fn inner_products<T: Real, const N: usize>(
     a: &[T],
     n: usize,
     start: usize,
     from: usize,
     to: usize,
-    lines: &[&mut [f64]; N],
-) -> [[f64; ROWS]; N] {
+    lines: &[&mut [T]; N],
+) -> [[T; ROWS]; N] {
     let rows: [&[T]; ROWS] = std::array::from_fn(|i| &a[(start + i) * n + from..(start + i) * n + to]);
-    let lines: [&[f64]; N] = std::array::from_fn(|r| &lines[r][from..to]);
-    let mut sums = [[[0.0; LANES]; ROWS]; N];
+    let lines: [&[T]; N] = std::array::from_fn(|r| &lines[r][from..to]);
+    let mut sums = [[[T::ZERO; LANES]; ROWS]; N];
     let together = (to - from) / LANES * LANES;
     let mut j = 0;
     while j < together {
@@ -126,17 +122,17 @@ fn inner_products<T: Copy + Into<f64>, const N: usize>(
             for r in 0..N {
                 let line = &lines[r][j..j + LANES];
                 for l in 0..LANES {
-                    sums[r][i][l] += row[l].into() * line[l];
+                    sums[r][i][l] += row[l] * line[l];
                 }
             }
         }
         j += LANES;
     }
-    let mut out = [[0.0; ROWS]; N];
+    let mut out = [[T::ZERO; ROWS]; N];
     for (r, i) in (0..N).flat_map(|r| (0..ROWS).map(move |i| (r, i))) {
         let mut sum = add_lanes(sums[r][i]);
         for j in together..to - from {
-            sum += rows[i][j].into() * lines[r][j];
+            sum += rows[i][j] * lines[r][j];
         }
         out[r][i] = sum;
     }
@@ -145,32 +141,32 @@ fn inner_products<T: Copy + Into<f64>, const N: usize>(
 
 /// Subtracts from the elements `from..to` of each line the products of the unknowns `start..end` and their rows.
 #[inline(always)]
-fn subtract_rows<T: Copy + Into<f64>, const N: usize>(
+fn subtract_rows<T: Real, const N: usize>(
     a: &[T],
     n: usize,
     start: usize,
     end: usize,
     from: usize,
     to: usize,
-    lines: &mut [&mut [f64]; N],
+    lines: &mut [&mut [T]; N],
 ) {
     if end - start < ROWS {
         for (i, r) in (start..end).flat_map(|i| (0..N).map(move |r| (i, r))) {
             let (row, f) = (&a[i * n + from..i * n + to], lines[r][i]);
             for (y, x) in lines[r][from..to].iter_mut().zip(row) {
-                *y -= f * (*x).into();
+                *y -= f * *x;
             }
         }
         return;
     }
     let rows: [&[T]; ROWS] = std::array::from_fn(|i| &a[(start + i) * n + from..(start + i) * n + to]);
-    let factors: [[f64; ROWS]; N] = std::array::from_fn(|r| std::array::from_fn(|i| lines[r][start + i]));
+    let factors: [[T; ROWS]; N] = std::array::from_fn(|r| std::array::from_fn(|i| lines[r][start + i]));
     for r in 0..N {
         let (line, f) = (&mut lines[r][from..to], factors[r]);
         for j in 0..line.len() {
             let mut x = line[j];
             for i in 0..ROWS {
-                x -= f[i] * rows[i][j].into();
+                x -= f[i] * rows[i][j];
             }
             line[j] = x;
         }
@@ -205,10 +201,8 @@ mod tests {
                 let product = |i: usize, j: usize| (0..n).map(|k| want[i * n + k] * m.at(k, j)).sum();
                 let right = Matrix::from_fn(count, n, product).v;
                 let wide: Vec<f64> = narrow.iter().map(|x| f64::from(*x)).collect();
-                let (mut x, mut y) = (right.clone(), right);
+                let mut x = right;
                 solve_lines(&wide, &mut x, n, t);
-                solve_lines_f32(&narrow, &mut y, n, t);
-                assert_eq!(x, y);
                 let far = x.iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
                 assert!(far < 1e-9, "{n} {count} {bits}: {far}");
             }

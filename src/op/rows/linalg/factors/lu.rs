@@ -5,8 +5,9 @@ use crate::op::rows::linalg::blocks::solve_triangle;
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
 use crate::op::rows::linalg::factorize::{row_order, solve_factored};
 use crate::op::rows::linalg::matrix::Matrix;
+use crate::op::rows::linalg::real::{Real, in_dtype};
 use crate::op::rows::linalg::solutions::{Factors, each_lu, solve_batch};
-use crate::op::rows::linalg::transfer::Matrices;
+use crate::op::rows::linalg::transfer::{Matrices, Results};
 use crate::op::rows::linalg::{solution_type, want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
@@ -136,9 +137,14 @@ fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
 }
 
 fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let matrices = Matrices::of(c.leaf("A")?);
+    in_dtype!(matrices, lu_factor_in(c, &matrices))
+}
+
+fn lu_factor_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut all, mut pivots, mut info) = (Vec::with_capacity(a.numel()), vec![], vec![]);
-    each_lu(&Matrices::of(a), |factors| match factors {
+    each_lu::<T>(matrices, |factors| match factors {
         Factors::One(m, found, singular) => {
             all.extend_from_slice(&m.v);
             pivots.extend(found.iter().map(|p| *p as f64));
@@ -153,47 +159,54 @@ fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if c.bool("check_errors")? {
         check_info("torch.linalg.lu_factor_ex", &info, a)?;
     }
-    pack_results(c, vec![all, pivots, info])
+    pack_results(c, vec![T::results(all), Results::F64(pivots), info.into()])
 }
 
 fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let data = c.leaf("LU_data")?;
-    let all = Matrices::of(data);
+    let all = Matrices::of(c.leaf("LU_data")?);
+    in_dtype!(all, lu_unpack_in(c, &all))
+}
+
+fn lu_unpack_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Val<Tensor>> {
     let (rows, columns) = (all.rows, all.columns);
     let pivots = lu_pivots(c.leaf("LU_pivots")?, rows)?;
     let least = rows.min(columns);
     let (mut p, mut l, mut u) = (vec![], vec![], vec![]);
-    let (mut m, mut order) = (Matrix::zeros(0, 0), vec![]);
+    let (mut m, mut order) = (Matrix::<T>::zeros(0, 0), vec![]);
     for (i, pivots) in pivots.iter().enumerate().take(all.count) {
         all.read(i, &mut m);
         let start = p.len();
-        p.resize(start + rows * rows, 0.0);
+        p.resize(start + rows * rows, T::ZERO);
         row_order(rows, pivots, &mut order);
         order
             .iter()
             .enumerate()
-            .for_each(|(j, &row)| p[start + row * rows + j] = 1.0);
+            .for_each(|(j, &row)| p[start + row * rows + j] = T::ONE);
         for (r, row) in m.v.chunks_exact(columns.max(1)).enumerate() {
             let known = r.min(least);
             l.extend_from_slice(&row[..known]);
-            l.extend((known..least).map(|j| (j == r) as u8 as f64));
+            l.extend((known..least).map(|j| if j == r { T::ONE } else { T::ZERO }));
             if r < least {
-                u.extend(std::iter::repeat_n(0.0, r));
+                u.extend(std::iter::repeat_n(T::ZERO, r));
                 u.extend_from_slice(&row[r..]);
             }
         }
     }
-    pack_results(c, vec![p, l, u])
+    pack_results(c, [p, l, u].map(T::results).into())
 }
 
 fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    in_dtype!(Matrices::of(c.leaf("LU")?), lu_solve_in(c))
+}
+
+fn lu_solve_in<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (factors, b) = (c.leaf("LU")?, c.leaf("B")?);
     let n = factors.shape()[factors.rank() - 1];
     let pivots = lu_pivots(c.leaf("pivots")?, n)?;
     let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
     // The equation from the right is solved transposed. Its factors arrive transposed too.
     let transposed = left == adjoint;
-    let solve_one = |i: usize, m: &mut Matrix, r: &mut Matrix| {
+    let solve_one = |i: usize, m: &mut Matrix<T>, r: &mut Matrix<T>| {
         if left == transposed {
             *m = m.transposed();
         }
@@ -207,7 +220,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// Solves `A^T X = B` in place of `b`, where `factors` are the transposed factors of A: `U^T L^T P^T X = B`.
-fn solve_transposed(factors: &Matrix, pivots: &[usize], b: &mut Matrix) {
+fn solve_transposed<T: Real>(factors: &Matrix<T>, pivots: &[usize], b: &mut Matrix<T>) {
     solve_triangle(factors, b, false, false);
     solve_triangle(factors, b, true, true);
     pivots.iter().enumerate().rev().for_each(|(k, p)| b.swap_rows(k, p - 1));
