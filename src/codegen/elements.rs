@@ -141,13 +141,7 @@ impl Emitter<'_> {
             }
             return;
         }
-        let x = if d == DType::B8 {
-            let m = self.mask32(x);
-            let one = self.int_like(RegisterClass::I32, &m, 1);
-            self.band(&m, &one)
-        } else {
-            x.clone()
-        };
+        let x = self.stored_lanes(d, x);
         for (k, &v) in x.iter().enumerate() {
             let low = self.narrow_lanes(d, v);
             let distance = self.width / 4 * d.size();
@@ -155,8 +149,21 @@ impl Emitter<'_> {
         }
     }
 
+    /// 32-bit lanes whose low bits are elements of 8 or 16 bits. Those of conditions are 0 and 1.
+    pub(super) fn stored_lanes(&mut self, d: DType, x: &Lanes) -> Lanes {
+        if d != DType::B8 {
+            return x.clone();
+        }
+        let m = self.mask32(x);
+        let one = self.int_like(RegisterClass::I32, &m, 1);
+        self.band(&m, &one)
+    }
+
     /// Stores the lower halves of vectors of 64 bytes.
-    pub(super) fn store_halves(&mut self, x: &Lanes, p: Value, off: i32) {
+    pub(super) fn store_halves(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
+        if let Some(count) = self.tail {
+            return self.store_tail_of_halves(d, count, x, p, off);
+        }
         for (k, &v) in x.iter().enumerate() {
             // `widen` turns the store of this lane into one of the half.
             let v = self.bitcast(I16X8, v);

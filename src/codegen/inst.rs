@@ -301,8 +301,15 @@ impl FunctionLowering<'_> {
             let moved = e.iadd(&x, &size);
             x = e.choose(&neg, &moved, &x);
         }
-        let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
         let last = e.int_like(c, &x, n - 1);
+        if bound != IndexBound::Clamp && n > 0 && e.scalar {
+            // As unsigned numbers, negative ones are above all indices. One comparison also leaves no condition in a register: writing
+            // a byte of it would wait for the element that was loaded into the same register before.
+            let bad = e.icmp(IntCC::UnsignedGreaterThan, &x, &last);
+            e.fault_if(bad[0], Fault::Index);
+            return e.choose(&bad, &zero, &x);
+        }
+        let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
         let above = e.icmp(IntCC::SignedGreaterThan, &x, &last);
         if bound == IndexBound::Clamp {
             let last = e.int_like(c, &x, (n - 1).max(0));

@@ -5,7 +5,6 @@ use super::row_plan::ROWS;
 use super::widen::NEAR;
 use crate::kernel::{BufferRole, Inst, Kernel, Loop, Stmt, Var};
 use crate::scalar::{Binary, ScalarOp};
-use crate::types::DType;
 
 /// The number of iterations in a group with masks.
 pub(super) const GROUP: usize = 16;
@@ -15,8 +14,10 @@ pub(super) const GROUP: usize = 16;
 const HEAVY: usize = 12;
 
 /// What a group with masks costs in addition to one without, in groups. Processors that split 64-byte vectors take twice as long for
-/// one as for a vector of 32 bytes, of which few could suffice.
-pub(super) const MASK_COST: usize = 2;
+/// one as for a vector of 32 bytes, of which few could suffice. Where many instructions compute an element, masks cost little.
+pub(super) fn mask_cost(l: &Loop) -> usize {
+    if body_weight(&l.body) >= HEAVY { 1 } else { 2 }
+}
 
 /// Whether the last `count` iterations of a loop, fewer than a group has, are faster as a group with masks.
 pub(super) fn is_worth_masks(l: &Loop, count: usize) -> bool {
@@ -34,16 +35,15 @@ pub(super) fn can_mask(k: &Kernel, l: &Loop) -> bool {
     near && !l.parallel && l.reduces.is_empty() && l.carries.is_empty() && is_maskable(k, &l.body, l.vars[0])
 }
 
-/// Whether each access that varies over `lane` has elements of whole lanes, and no lane faults on zeros.
+/// Whether each access that varies over `lane` can have a mask, and no lane faults on zeros.
 fn is_maskable(k: &Kernel, body: &[Stmt], lane: Var) -> bool {
-    let whole = |d: DType| matches!(d, DType::F32 | DType::I32 | DType::F64 | DType::I64);
     body.iter().all(|s| match s {
         // What was just stored in smaller pieces does not reach a load of a whole vector before it reaches the cache.
         Stmt::Let(_, Inst::Load(b, i, _)) => {
             let buffer = k.buffer(*b);
-            i.affine.stride(lane) == 0 || buffer.role == BufferRole::In && whole(buffer.dtype)
+            i.affine.stride(lane) == 0 || buffer.role == BufferRole::In
         }
-        Stmt::Store(b, i, _) => i.affine.stride(lane) == 1 && whole(k.buffer(*b).dtype),
+        Stmt::Store(_, i, _) => i.affine.stride(lane) == 1,
         Stmt::Let(_, Inst::Op(ScalarOp::Binary(op, x, _))) => {
             let divides = matches!(op, Binary::FloorDiv | Binary::TruncDiv | Binary::Mod | Binary::Fmod);
             !divides || k.dtype(*x).is_float()

@@ -289,7 +289,7 @@ impl FunctionLowering<'_> {
             // A uniform value was converted as a scalar.
             let is_half = self.folds.narrowed.get(&v) == Some(&true) && self.is_lanes(v);
             self.with_form(true, |l| match is_half && l.e.narrows_natively(dtype) {
-                true => l.e.store_halves(&x, p, off),
+                true => l.e.store_halves(dtype, &x, p, off),
                 false => l.e.store_lanes(dtype, &x, p, off),
             });
             return;

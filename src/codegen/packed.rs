@@ -37,14 +37,18 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<PackedLanes> {
     };
     s.walk(&k.body);
     let lane = s.size.filter(|_| s.packable)?;
+    let steps = |w: usize, lane: usize| match w {
+        64 => s.loops.masked_packed_steps(w / lane),
+        w => s.loops.steps(w / lane),
+    };
     let fewest = |most: usize, lane: usize| {
         let widths = [64, 32, 16].into_iter().filter(move |&w| w <= most);
-        widths.min_by_key(|&w| s.loops.steps(w / lane))
+        widths.min_by_key(|&w| steps(w, lane))
     };
     let width = fewest(s.widest, lane)?;
     // Reversed loads have 16 bytes without packing, too.
     let unpacked = fewest(if s.widest == 16 { 16 } else { most }, 4)?;
-    (s.loops.steps(width / lane) <= s.loops.steps(unpacked / 4)).then_some(PackedLanes {
+    (steps(width, lane) <= steps(unpacked, 4)).then_some(PackedLanes {
         lane,
         width,
         narrows: false,

@@ -4,29 +4,47 @@
 //! element. Lanes beyond it compute on zeros. Without masks, the last iterations run one by one, which takes longer than all
 //! groups where rows are short or elements take many instructions.
 //!
-//! CLIF has no masks. A masked store is emitted as a store of one byte of a vector, whose position is the number of 32-bit lanes that
-//! the mask has. A masked load is emitted as one that extends 32-bit elements to 64 bits, with the number of lanes in the upper bits
-//! of its offset. Kernels of this width have no other use for these instructions, which [`widen`](super::widen) replaces.
+//! CLIF has no masks. A masked store is emitted as a store of the last byte of a vector, and a masked load as one that extends 32-bit
+//! elements to 64 bits. The number of lanes is in the upper bits of the offset, with what the lanes are in memory: elements of 8 or 16
+//! bits are extended by the load and cut by the store. Kernels of this width have no other use for these instructions, which
+//! [`widen`](super::widen) replaces.
 
 use super::lanes::{Emitter, Lanes, MEM, RegisterClass};
 use super::masking::{GROUP, can_mask, is_worth_masks};
+use super::natives::NativeInst;
 use super::state::{End, FunctionLowering, VarAt};
-use super::widen::{NEAR, tagged_offset};
+use super::widen::{MaskedLanes, NEAR, Stored, tagged_offset};
 use crate::kernel::Loop;
 use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl FunctionLowering<'_> {
     /// Lowers the iterations `start..end` as one group with masks, if they are fewer than a group has and can be one. Returns
     /// where the iterations that remain start.
-    pub(super) fn masked_part(&mut self, l: &Loop, start: End, end: End) -> End {
+    pub(super) fn masked_part(&mut self, l: &Loop, mut start: End, end: End) -> End {
+        if self.e.width != 64 || !can_mask(self.k, l) {
+            return start;
+        }
+        // Packed lanes become lanes of 32 bits, of which a vector has fewer.
+        let packed = std::mem::replace(&mut self.e.packed, 4);
+        if packed < 4 && matches!((start, end), (End::Const(a), End::Const(b)) if b.saturating_sub(a) >= GROUP as i64) {
+            let mut none = vec![None; self.row_count()];
+            start = self.lane_part(l, start, end, GROUP, &mut none);
+        }
+        let next = self.masked_group(l, start, end);
+        self.e.packed = packed;
+        next
+    }
+
+    /// [`masked_part`](Self::masked_part) of a loop that can have masks.
+    fn masked_group(&mut self, l: &Loop, start: End, end: End) -> End {
         let (End::Const(a), End::Const(b)) = (start, end) else {
             return start;
         };
         let count = usize::try_from(b.saturating_sub(a)).unwrap_or(0);
-        let fits = count < GROUP && is_worth_masks(l, count) && self.e.width == 64 && self.e.packed == 4;
-        if !fits || !can_mask(self.k, l) {
+        if count >= GROUP || !is_worth_masks(l, count) {
             return start;
         }
         self.e.elements = GROUP;
@@ -60,21 +78,33 @@ impl Emitter<'_> {
 
     /// Loads the first `count` elements of a group, and zeros.
     pub(super) fn load_tail(&mut self, d: DType, count: usize, p: Value, off: i32) -> Lanes {
-        let c = RegisterClass::from_dtype(d);
+        let (c, stored) = (RegisterClass::from_dtype(d), Stored::of(d));
+        if stored != Stored::Whole {
+            let lanes = vec![self.load_masked(RegisterClass::I32, MaskedLanes::new(count, stored), p, off)];
+            return match d {
+                DType::B8 => {
+                    let zero = self.int_like(RegisterClass::I32, &lanes, 0);
+                    self.icmp(IntCC::NotEqual, &lanes, &zero)
+                }
+                _ => lanes,
+            };
+        }
         let mut out = vec![];
         for (k, lanes) in self.tail_lanes(c, count).into_iter().enumerate() {
             let off = off + (self.width * k) as i32;
             out.push(match lanes {
                 0 => self.constant_bits(c, 0, 1)[0],
                 GROUP => self.b.ins().load(c.vector_type(), MEM, p, off),
-                _ => {
-                    let (p, off) = self.near_address(p, off);
-                    let v = self.b.ins().uload32x2(MEM, p, tagged_offset(off, lanes));
-                    self.bitcast(c.vector_type(), v)
-                }
+                _ => self.load_masked(c, MaskedLanes::new(lanes, stored), p, off),
             });
         }
         out
+    }
+
+    fn load_masked(&mut self, c: RegisterClass, m: MaskedLanes, p: Value, off: i32) -> Value {
+        let (p, off) = self.near_address(p, off);
+        let v = self.b.ins().uload32x2(MEM, p, tagged_offset(off, m));
+        self.bitcast(c.vector_type(), v)
     }
 
     /// The address `p + off` with an offset of few bits. A large offset comes from memory, so that it does not become part of an
@@ -91,18 +121,32 @@ impl Emitter<'_> {
 
     /// Stores the first `count` elements of a group.
     pub(super) fn store_tail(&mut self, d: DType, count: usize, x: &Lanes, p: Value, off: i32) {
+        let stored = Stored::of(d);
+        if stored != Stored::Whole {
+            let x = self.stored_lanes(d, x);
+            return self.store_masked(MaskedLanes::new(count, stored), x[0], p, off);
+        }
         let lanes = self.tail_lanes(RegisterClass::from_dtype(d), count);
         for (k, (&v, lanes)) in x.iter().zip(lanes).enumerate() {
             let off = off + (self.width * k) as i32;
             match lanes {
                 0 => {}
                 GROUP => drop(self.b.ins().store(MEM, v, p, off)),
-                _ => {
-                    let v = self.bitcast(I8X16, v);
-                    let byte = self.b.ins().extractlane(v, lanes as u8);
-                    self.b.ins().store(MEM, byte, p, off);
-                }
+                _ => self.store_masked(MaskedLanes::new(lanes, stored), v, p, off),
             }
         }
+    }
+
+    /// Stores the first `count` elements of a group, which are the halves of 16-bit elements that a native conversion returned.
+    pub(super) fn store_tail_of_halves(&mut self, d: DType, count: usize, x: &Lanes, p: Value, off: i32) {
+        let x = self.native1(NativeInst::ExtendHalf, RegisterClass::I32, x);
+        self.store_tail(d, count, &x, p, off);
+    }
+
+    fn store_masked(&mut self, m: MaskedLanes, v: Value, p: Value, off: i32) {
+        let (p, off) = self.near_address(p, off);
+        let v = self.bitcast(I8X16, v);
+        let byte = self.b.ins().extractlane(v, 15);
+        self.b.ins().store(MEM, byte, p, tagged_offset(off, m));
     }
 }

@@ -1,7 +1,7 @@
 //! A walk over the vector loops of a kernel, which notes what varies from lane to lane.
 
 use super::analysis::transposed_copy;
-use super::masking::{GROUP, MASK_COST, can_mask, is_worth_masks};
+use super::masking::{GROUP, can_mask, is_worth_masks, mask_cost};
 use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{ScalarOp, Unary};
 use std::collections::HashSet;
@@ -13,8 +13,8 @@ pub(super) struct VectorLoops<'a> {
     lane: Option<Var>,
     varying: HashSet<Value>,
     extents: Vec<usize>,
-    /// The loops among them whose last iterations can be a group with masks.
-    masked: Vec<bool>,
+    /// What a group with masks costs in addition to one without, in groups, for the loops among them whose last iterations can be one.
+    masked: Vec<Option<usize>>,
 }
 
 impl<'a> VectorLoops<'a> {
@@ -43,14 +43,21 @@ impl<'a> VectorLoops<'a> {
         let loops = self.extents.iter().zip(&self.masked);
         let steps = loops.map(|(&e, &masked)| {
             let single = e / GROUP + e % GROUP;
-            if masked {
-                single.min(e.div_ceil(GROUP) + MASK_COST)
-            } else {
-                single
-            }
+            masked.map_or(single, |cost| single.min(e.div_ceil(GROUP) + cost))
         });
-        let rest = |(&e, &masked): (&usize, &bool)| masked && !e.is_multiple_of(GROUP);
+        let rest = |(&e, masked): (&usize, &Option<usize>)| masked.is_some() && !e.is_multiple_of(GROUP);
         (steps.sum(), self.extents.iter().zip(&self.masked).any(rest))
+    }
+
+    /// [`steps`](Self::steps) of packed lanes with 64-byte vectors of `lanes` lanes. The last iterations are in lanes of 32 bits.
+    pub(super) fn masked_packed_steps(&self, lanes: usize) -> usize {
+        let loops = self.extents.iter().zip(&self.masked);
+        let steps = loops.map(|(&e, &masked)| {
+            let single = e / lanes + e % lanes;
+            let with_masks = |cost| single.min(e / lanes + (e % lanes).div_ceil(GROUP) + cost);
+            masked.map_or(single, with_masks)
+        });
+        steps.sum()
     }
 
     /// Whether the values that an index depends on are the same in all lanes.
@@ -127,7 +134,8 @@ pub(super) trait VisitLanes<'a>: Sized {
             loops.lane = Some(l.vars[0]);
             loops.extents.push(loops.k.extent(l.vars[0]));
             let rest = loops.k.extent(l.vars[0]) % GROUP;
-            loops.masked.push(is_worth_masks(l, rest) && can_mask(loops.k, l));
+            let masked = is_worth_masks(l, rest) && can_mask(loops.k, l);
+            loops.masked.push(masked.then(|| mask_cost(l)));
         }
         if loops.lane.is_some() {
             self.visit_loop(l);

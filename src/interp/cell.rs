@@ -4,6 +4,9 @@
 //! [`TensorCell`] is a tensor with the storage that it views and its location in it. A write goes to the storage, and
 //! every other cell of that storage gathers its elements again when it is next read.
 
+mod place;
+
+use self::place::place_elements;
 use crate::op::layout::{Layout, StridedWindow, reshape_strides};
 use crate::op::sharing::{expanded_write_error, is_expanded, may_share};
 use crate::op::view::{compose_affine, strided_positions};
@@ -59,12 +62,8 @@ impl TensorCell {
         if strides == cell.strides || cell.tensor.numel() == 0 {
             return cell;
         }
-        let size = cell.tensor.dtype().size();
         let mut data = Tensor::zeros(cell.tensor.dtype(), &[cell.tensor.numel()]);
-        let (source, target) = (cell.tensor.bytes(), data.bytes_mut());
-        strided_positions(cell.tensor.shape(), 0, &strides, &mut |i, p| {
-            target[p * size..(p + 1) * size].copy_from_slice(&source[i * size..(i + 1) * size]);
-        });
+        place_elements(&cell.tensor, &strides, data.bytes_mut());
         cell.storage = Rc::new(RefCell::new(CellStorage { data, version: 0 }));
         cell.strides = strides;
         cell

@@ -59,7 +59,7 @@ pub(crate) enum Sources<'a, T> {
 }
 
 /// The most bytes over which a block's reads are spread if they are to be found in a near cache.
-const NEAR: usize = 128 << 10;
+const NEAR: usize = 640 << 10;
 
 /// Whether all indices are below `size`.
 pub(crate) fn indices_within(index: &[i64], size: usize) -> bool {

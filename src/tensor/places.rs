@@ -172,7 +172,7 @@ unsafe fn gather_words_avx512(src: *const i32, places: &[i32], out: *mut i32) {
     }
 }
 
-/// [`gather_weighted`] of f32 by gather instructions, without storing what they read. Returns false, and writes nothing, for other
+/// [`gather_weighted`] of f32 and f64 by gather instructions, without storing what they read. Returns false, and writes nothing, for other
 /// elements or if the target does not have AVX-512.
 ///
 /// # Safety
@@ -188,12 +188,22 @@ unsafe fn gather_weighted_words<T: 'static, const K: usize>(
     out: &mut [T],
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if TypeId::of::<T>() == TypeId::of::<f32>() && thread_target().has(Feature::Avx512F) {
-        let weights = weights.map(|w| w.as_ptr().cast());
-        let (from, to) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
-        // SAFETY: guaranteed by the caller; T is f32, and the machine has the features of every thread's target.
-        unsafe { gather_weighted_avx512(from, places, weights, to, out.len()) };
-        return true;
+    if thread_target().has(Feature::Avx512F) {
+        let n = out.len();
+        if TypeId::of::<T>() == TypeId::of::<f32>() {
+            let weights = weights.map(|w| w.as_ptr().cast());
+            let (from, to) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
+            // SAFETY: guaranteed by the caller; T is f32, and the machine has the features of every thread's target.
+            unsafe { gather_weighted_avx512(from, places, weights, to, n) };
+            return true;
+        }
+        if TypeId::of::<T>() == TypeId::of::<f64>() {
+            let weights = weights.map(|w| w.as_ptr().cast());
+            let (from, to) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
+            // SAFETY: as above, but T is f64.
+            unsafe { gather_weighted_f64_avx512(from, places, weights, to, n) };
+            return true;
+        }
     }
     false
 }
@@ -228,6 +238,40 @@ unsafe fn gather_weighted_avx512<const K: usize>(
         }
         // SAFETY: only lanes below `n` are written.
         unsafe { _mm512_mask_storeu_ps(out.add(j), lanes, sum) };
+    }
+}
+
+/// # Safety
+/// As for [`gather_weighted_words`], where `n` is the length of all lists.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn gather_weighted_f64_avx512<const K: usize>(
+    src: *const f64,
+    places: &[&[i32]; K],
+    weights: [*const f64; K],
+    out: *mut f64,
+    n: usize,
+) {
+    use std::arch::x86_64::*;
+    let zero = _mm512_setzero_pd();
+    for j in (0..n).step_by(8) {
+        let lanes = u8::MAX >> (8 - (n - j).min(8));
+        let mut sum = zero;
+        for k in 0..K {
+            // SAFETY: only lanes below `n` and, of these, positions that are not negative are read.
+            let (value, weight) = unsafe {
+                let at = _mm512_maskz_loadu_epi32(lanes.into(), places[k].as_ptr().add(j));
+                let inside = _mm512_mask_cmpge_epi32_mask(lanes.into(), at, _mm512_setzero_si512());
+                let at = _mm512_castsi512_si256(at);
+                let value = _mm512_mask_i32gather_pd::<8>(zero, inside as u8, at, src);
+                (value, _mm512_maskz_loadu_pd(lanes, weights[k].add(j)))
+            };
+            // The product is rounded, as in the loop for other elements.
+            let term = _mm512_mul_pd(value, weight);
+            sum = if k == 0 { term } else { _mm512_add_pd(sum, term) };
+        }
+        // SAFETY: only lanes below `n` are written.
+        unsafe { _mm512_mask_storeu_pd(out.add(j), lanes, sum) };
     }
 }
 
@@ -275,6 +319,10 @@ mod tests {
         assert_eq!(out[..4], [2.0, 4.0, 0.0, 2.0]);
         gather_weighted(&src, [places; 2], [&[0.5; 20], &[2.0; 20]], &mut out);
         assert_eq!(out[..4], [5.0, 10.0, 0.0, 5.0]);
+        let (src, mut out) = (src.map(f64::from), [0.0f64; 20]);
+        gather_weighted(&src, [places; 2], [&[0.5; 20], &[2.0; 20]], &mut out);
+        assert_eq!(out[..4], [5.0, 10.0, 0.0, 5.0]);
+        assert_eq!(out[16..], [10.0, 0.0, 5.0, 10.0]);
     }
 
     #[test]

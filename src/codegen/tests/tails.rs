@@ -112,6 +112,39 @@ fn triangles_are_split_where_they_turn() {
     }
 }
 
+/// Rows of `n` narrow elements: copied, and as f32, also negated and narrowed again.
+fn narrow_rows(d: DType, n: usize, copies: bool) -> Kernel {
+    let mut k = KernelBuilder::new(format!("narrow {d} {n}"));
+    let (x, out) = (k.input("x", d, &[5, n]), k.output("out", d, &[5, n]));
+    let wide = (!copies).then(|| k.output("wide", F32, &[5, n]));
+    k.parallel(&[5], |k, v| {
+        k.vector(n, |k, i| {
+            let at = v[0] * n as i64 + i;
+            let mut y = k.load(x, at.clone());
+            if let Some(wide) = wide {
+                let f = k.cast(F32, y);
+                k.store(wide, at.clone(), f);
+                let f = k.unary(Unary::Neg, f);
+                y = k.cast(d, f);
+            }
+            k.store(out, at, y);
+        });
+    });
+    k.finish().unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn short_rows_of_narrow_elements_touch_nothing_else() {
+    for d in [BF16, F16, I16, I8, U8, B8] {
+        for n in [1, 3, 7, 15, 17, 28, 31, 35, 50, 67] {
+            let x: Vec<Scalar> = (0..5 * n).map(|i| Scalar::from_i64(d, (i * 7 % 60) as i64)).collect();
+            for copies in [true, false] {
+                check_all(&narrow_rows(d, n, copies || d == U8), &[bytes(d, &x)]);
+            }
+        }
+    }
+}
+
 /// The offset of a masked load also holds its number of lanes.
 #[test]
 fn masked_loads_read_at_large_offsets() {

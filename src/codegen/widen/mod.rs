@@ -42,7 +42,7 @@
 //! * operations on bytes and words in vectors of 64 bytes stand for instructions of AVX-512 ([`natives`](super::natives)); in vectors of
 //!   32 bytes they are those of packed kernels ([`packed`](super::packed));
 //! * a load by `vpmovzxbw` means a load of as many bytes as there are 32-bit lanes;
-//! * a load by `vpmovzxdq`, and a store by `vpextrb` of another element than the first, mean loads and stores of the first 32-bit lanes
+//! * a load by `vpmovzxdq`, and a store by `vpextrb` of another element than the first, mean loads and stores of the first lanes
 //!   ([`tails`](super::tails));
 //! * stores of the first element by `vpextrw` and `vpextrb` mean stores of the low 16 or 8 bits of every lane, and one of the
 //!   second element by `vpextrw` means a store of the lower half of a vector of 64 bytes.
@@ -57,7 +57,7 @@ mod flow;
 mod operands;
 mod tagged;
 
-pub(super) use tagged::{NEAR, tagged_offset};
+pub(super) use tagged::{MaskedLanes, NEAR, Stored, tagged_offset};
 
 use flow::BASE;
 

@@ -30,9 +30,10 @@ impl Tir {
             }
             Meaning::Decompose(f) => f(self, &call),
             Meaning::Contract(f) => {
-                match crate::lower::contract::vectors::recognise_vector_product(self, &types, &ids)? {
+                let contraction = f(&types)?;
+                match crate::lower::contract::vectors::recognise_vector_product(self, &contraction, &ids)? {
                     Some(v) => Ok(Val::Leaf(self.traced(v))),
-                    None => self.contract(f(&types)?, &ids),
+                    None => self.contract(contraction, &ids),
                 }
             }
             Meaning::Host => push_host_call(&types),

@@ -7,7 +7,7 @@ use crate::codegen::widen::Reject;
 use crate::codegen::widen::flow::{Flow, OperandPlace};
 use crate::codegen::widen::memory_operand;
 use crate::codegen::widen::operands::{copy_memory_operand, encode_error, to_zmm};
-use crate::codegen::widen::tagged::split_offset;
+use crate::codegen::widen::tagged::{MaskedLanes, Stored, split_offset};
 use iced_x86::{Code, Instruction, Register};
 
 /// The registers that hold masks throughout the function, at most.
@@ -22,14 +22,12 @@ pub(super) struct TailMasks {
     others: bool,
 }
 
-/// The number of lanes of the masked load or store that an instruction stands for, and the offset of its address.
-fn masked_access(i: &Instruction) -> Result<Option<(u32, i64)>, Reject> {
+/// The lanes of the masked load or store that an instruction stands for, and the offset of its address.
+fn masked_access(i: &Instruction) -> Result<Option<(MaskedLanes, i64)>, Reject> {
     let offset = i.memory_displacement64() as i64;
     match i.code() {
-        Code::VEX_Vpextrb_r32m8_xmm_imm8 if (1..16).contains(&i.immediate8()) => {
-            Ok(Some((i.immediate8().into(), offset)))
-        }
-        Code::VEX_Vpmovzxdq_xmm_xmmm64 => {
+        Code::VEX_Vpextrb_r32m8_xmm_imm8 if i.immediate8() == 0 => Ok(None),
+        Code::VEX_Vpextrb_r32m8_xmm_imm8 | Code::VEX_Vpmovzxdq_xmm_xmmm64 => {
             let split = i32::try_from(offset).ok().and_then(split_offset);
             let (offset, lanes) = split.ok_or(Reject::Memory(i.code()))?;
             Ok(Some((lanes, offset.into())))
@@ -38,12 +36,23 @@ fn masked_access(i: &Instruction) -> Result<Option<(u32, i64)>, Reject> {
     }
 }
 
+/// The load and the store of 64-byte vectors whose lanes are such elements in memory.
+fn codes_of(stored: Stored) -> [Code; 2] {
+    match stored {
+        Stored::Whole => [Code::EVEX_Vmovups_zmm_k1z_zmmm512, Code::EVEX_Vmovups_zmmm512_k1z_zmm],
+        Stored::Half => [Code::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, Code::EVEX_Vpmovdw_ymmm256_k1z_zmm],
+        Stored::SignedHalf => [Code::EVEX_Vpmovsxwd_zmm_k1z_ymmm256, Code::EVEX_Vpmovdw_ymmm256_k1z_zmm],
+        Stored::Byte => [Code::EVEX_Vpmovzxbd_zmm_k1z_xmmm128, Code::EVEX_Vpmovdb_xmmm128_k1z_zmm],
+        Stored::SignedByte => [Code::EVEX_Vpmovsxbd_zmm_k1z_xmmm128, Code::EVEX_Vpmovdb_xmmm128_k1z_zmm],
+    }
+}
+
 impl TailMasks {
     pub(super) fn new(flow: &Flow) -> Result<TailMasks, Reject> {
         let mut kept: Vec<u32> = vec![];
         for i in &flow.ins {
             match masked_access(i)? {
-                Some((lanes, _)) if !kept.contains(&lanes) => kept.push(lanes),
+                Some((m, _)) if !kept.contains(&m.lanes) => kept.push(m.lanes),
                 _ => {}
             }
         }
@@ -72,7 +81,7 @@ impl TailMasks {
         i: &Instruction,
         place: Option<OperandPlace>,
     ) -> Result<Option<Vec<Instruction>>, Reject> {
-        let Some((lanes, offset)) = masked_access(i)? else {
+        let Some((MaskedLanes { lanes, stored }, offset)) = masked_access(i)? else {
             return Ok(None);
         };
         if place != Some(OperandPlace::Memory) {
@@ -86,9 +95,10 @@ impl TailMasks {
             }
         };
         let operand = copy_memory_operand(i);
+        let [load, store] = codes_of(stored);
         let mut access = match memory_operand(i) {
-            Some(0) => Instruction::with2(Code::EVEX_Vmovups_zmmm512_k1z_zmm, operand, to_zmm(i.op1_register())),
-            _ => Instruction::with2(Code::EVEX_Vmovups_zmm_k1z_zmmm512, to_zmm(i.op0_register()), operand),
+            Some(0) => Instruction::with2(store, operand, to_zmm(i.op1_register())),
+            _ => Instruction::with2(load, to_zmm(i.op0_register()), operand),
         }
         .map_err(encode_error)?;
         access.set_memory_displacement64(offset as u64);

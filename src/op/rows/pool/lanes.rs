@@ -9,15 +9,26 @@ use crate::tensor::WideLoop;
 pub(super) const LANES: usize = 16;
 
 /// Larger planes would not stay in the cache, and have rows that are long enough for vectors.
-const LARGEST: usize = 1024;
+const LARGEST: usize = 2048;
 
 impl Planes {
     /// How many of `count` planes are pooled in lanes; the others are pooled one by one.
     pub(super) fn in_lanes(&self, count: usize) -> usize {
-        match self.plane() <= LARGEST {
+        match self.is_small() {
             true => count / LANES * LANES,
             false => 0,
         }
+    }
+
+    /// Whether planes are pooled in lanes where there are enough of them. Long windows are vector code without that.
+    pub(super) fn is_small(&self) -> bool {
+        self.plane() <= LARGEST && !self.has_long_windows()
+    }
+
+    /// Whether the rows of all windows have at least as many elements as a vector.
+    pub(super) fn has_long_windows(&self) -> bool {
+        let is_long = |w: &PoolWindow| w.step == 1 && w.end >= w.start + LANES;
+        self.windows[2].iter().all(is_long)
     }
 
     /// The windows of element `o` of a result's plane.
@@ -108,6 +119,10 @@ pub(super) struct MeanLanes<'a, T> {
 impl<T: Number> WideLoop for MeanLanes<'_, T> {
     #[inline(always)]
     fn run(self) {
+        // A block for large planes would take long to clear.
+        if self.x.is_empty() {
+            return;
+        }
         let (p, n) = (self.planes, self.planes.out_plane());
         let mut block = vec![[T::default(); LANES]; p.plane()];
         let groups = self.x.chunks_exact(LANES * p.plane());
@@ -135,6 +150,10 @@ pub(super) struct MaxLanes<'a, T> {
 impl<T: Number> WideLoop for MaxLanes<'_, T> {
     #[inline(always)]
     fn run(self) {
+        // A block for large planes would take long to clear.
+        if self.x.is_empty() {
+            return;
+        }
         let (p, n) = (self.planes, self.planes.out_plane());
         let mut block = vec![[T::default(); LANES]; p.plane()];
         let groups = self.x.chunks_exact(LANES * p.plane());

@@ -2,6 +2,7 @@
 
 mod lanes;
 mod maxima;
+mod means;
 mod planes;
 mod unpool;
 mod window;

@@ -2,6 +2,7 @@
 
 use super::lanes::{MaxLanes, MeanLanes};
 use super::maxima::MaxPlanes;
+use super::means::MeanPlanes;
 use super::window::{Kind, Planes, PoolWindow, prepare_planes};
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::fill::{run_pairs, units_per_part};
@@ -127,28 +128,6 @@ impl Divisor {
     }
 }
 
-/// The means of a plane's windows. Each sum is in the order of the elements; sums of a row of windows take turns, because additions of
-/// one wait for each other.
-fn mean_plane<T: Number>(p: &Planes, divisor: Divisor, x: &[T], out: &mut [T]) {
-    let [_, h, w] = p.size;
-    let columns = &p.windows[2];
-    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(columns.len())) {
-        out.fill(T::default());
-        for i in depth.start..depth.end {
-            for j in height.start..height.end {
-                let row = &x[(i * h + j) * w..][..w];
-                for (sum, c) in out.iter_mut().zip(columns) {
-                    let part = row.get(c.start..c.end).unwrap_or_default();
-                    *sum = part.iter().fold(*sum, |sum, v| sum.add(*v));
-                }
-            }
-        }
-        for (mean, width) in out.iter_mut().zip(columns) {
-            *mean = divisor.divide(*mean, [depth, height, width]);
-        }
-    }
-}
-
 fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T], pool: &Pool) {
     let x = p.x.as_slice::<T>();
     let planes = p.planes_per_part(size_of::<T>(), pool);
@@ -162,9 +141,12 @@ fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T], pool: &Po
             x: x_lanes,
             out: out_lanes,
         });
-        let outs = out.chunks_exact_mut(p.out_plane());
-        let planes = x.chunks_exact(p.plane()).zip(outs);
-        planes.for_each(|(x, out)| mean_plane(p, divisor, x, out));
+        run_wide(MeanPlanes {
+            planes: p,
+            divisor,
+            x,
+            out,
+        });
     });
 }
 

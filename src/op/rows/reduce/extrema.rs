@@ -1,5 +1,6 @@
 //! Positions of extrema.
 
+use super::half_order::arg_halves;
 use super::packed::{BestInFewColumns, BestInShortLines, FEW, SHORT, are_few_long_columns};
 use super::scan::{lines_of, place_type};
 use crate::op::pointwise::not_implemented;
@@ -8,7 +9,7 @@ use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::rows::lines::{DimLines, WideValues};
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
+use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -131,9 +132,16 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     let t = c.leaf("self")?;
     let lines = lines_of(c, t)?;
     let out = out.as_mut_slice::<i64>();
-    // Processors compare f32.
-    let wide = t.dtype().is_half().then(|| t.to(DType::F32));
-    let t = wide.as_ref().unwrap_or(t);
+    if lines.len == 1 {
+        pool.run_parts(out, units_per_part(out.len(), size_of::<i64>(), pool), |_, out| {
+            out.fill(0)
+        });
+        return Ok(());
+    }
+    if t.dtype().is_half() {
+        arg_halves(t.dtype(), cells_of(t.bytes()), &lines, largest, out, pool);
+        return Ok(());
+    }
     with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out, pool), else {
         match WideValues::from_tensor(t) {
             WideValues::Float(v) => arg_lines(&v, &lines, largest, out, pool),
@@ -143,15 +151,12 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     Ok(())
 }
 
-fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
+pub(super) fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
     if v.is_empty() {
         return;
     }
     let (n, width) = (lines.len, lines.inner);
     let count = units_per_part(out.len(), n * size_of::<T>(), pool);
-    if n == 1 {
-        return pool.run_parts(out, count, |_, out| out.fill(0));
-    }
     let short = lines.outer > 1 && n <= SHORT && width <= FEW;
     if width == 1 && !short {
         return pool.run_parts(out, count, |i, out| {

@@ -2,6 +2,7 @@
 
 mod element_runs;
 mod extrema;
+mod half_order;
 mod hash;
 mod histogram;
 mod mode;

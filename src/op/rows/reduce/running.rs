@@ -1,13 +1,15 @@
 //! Running extrema with their positions: cummax and cummin.
 
+use super::half_order::{BF16, F16, order_key};
 use super::scan::{lines_of, scan_type};
 use crate::op::rows::fill::{run_pairs, units_per_part};
 use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::rows::lines::{DimLines, WideValues, tensor_of};
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide};
+use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of, cells_of_mut, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
+use std::marker::PhantomData;
 
 pub(super) fn rows() -> Vec<Op> {
     vec![
@@ -46,27 +48,20 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, p
     };
     let indices = indices.as_mut_slice::<i64>();
     if t.dtype().is_half() {
-        // Processors compare f32.
-        let wide = t.to(DType::F32);
-        let mut picked = Tensor::zeros(DType::F32, t.shape());
-        run_lines(
-            wide.as_slice::<f32>(),
-            picked.as_mut_slice(),
-            indices,
-            &lines,
-            largest,
-            pool,
-        );
-        values.fill_from(&picked.to(t.dtype()));
+        let (bits, values) = (cells_of(t.bytes()), cells_of_mut(values.bytes_mut()));
+        match t.dtype() {
+            DType::F16 => run_lines::<_, ByBits<F16>>(bits, values, indices, &lines, largest, pool),
+            _ => run_lines::<_, ByBits<BF16>>(bits, values, indices, &lines, largest, pool),
+        }
         return Ok(());
     }
     with_cell!(t.dtype(), T => {
-        run_lines(t.as_slice::<T>(), values.as_mut_slice::<T>(), indices, &lines, largest, pool);
+        run_lines::<_, ByValue>(t.as_slice::<T>(), values.as_mut_slice::<T>(), indices, &lines, largest, pool);
     }, else {
         let mut picked = WideValues::from_tensor(t);
         match &mut picked {
-            WideValues::Float(v) => run_lines(&v.clone(), v, indices, &lines, largest, pool),
-            WideValues::Int(v) => run_lines(&v.clone(), v, indices, &lines, largest, pool),
+            WideValues::Float(v) => run_lines::<_, ByValue>(&v.clone(), v, indices, &lines, largest, pool),
+            WideValues::Int(v) => run_lines::<_, ByValue>(&v.clone(), v, indices, &lines, largest, pool),
         }
         values.bytes_mut().copy_from_slice(tensor_of(t.dtype(), t.shape(), &picked).bytes());
     });
@@ -74,7 +69,14 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, p
 }
 
 /// The running extrema of all lines with their last positions. NaN stays.
-fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &DimLines, largest: bool, pool: &Pool) {
+fn run_lines<T: Cell, O: Order<T>>(
+    v: &[T],
+    values: &mut [T],
+    indices: &mut [i64],
+    lines: &DimLines,
+    largest: bool,
+    pool: &Pool,
+) {
     let (n, inner) = (lines.len, lines.inner);
     if v.is_empty() {
         return;
@@ -91,6 +93,7 @@ fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &Di
                 indices,
                 n,
                 largest,
+                order: PhantomData::<O>,
             });
         }
         let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
@@ -101,30 +104,52 @@ fn run_lines<T: Cell>(v: &[T], values: &mut [T], indices: &mut [i64], lines: &Di
                 indices,
                 inner,
                 largest,
+                order: PhantomData::<O>,
             });
         }
     });
 }
 
-/// Whether `x` becomes the extremum. NaN stays, because no number is at least or at most NaN.
-#[inline(always)]
-fn takes<T: Cell>(x: T, best: T, largest: bool) -> bool {
-    x.is_nan() | if largest { x >= best } else { x <= best }
+/// How elements are compared.
+trait Order<T> {
+    /// Whether `x` becomes the extremum. NaN stays, because no number is at least or at most NaN.
+    fn takes(x: T, best: T, largest: bool) -> bool;
+}
+
+struct ByValue;
+
+impl<T: Cell> Order<T> for ByValue {
+    #[inline(always)]
+    fn takes(x: T, best: T, largest: bool) -> bool {
+        x.is_nan() | if largest { x >= best } else { x <= best }
+    }
+}
+
+/// The elements are the bits of 16-bit floats.
+struct ByBits<const INFINITY: i16>;
+
+impl<const INFINITY: i16> Order<i16> for ByBits<INFINITY> {
+    #[inline(always)]
+    fn takes(x: i16, best: i16, largest: bool) -> bool {
+        let [x, best] = [order_key::<INFINITY>(x, largest), order_key::<INFINITY>(best, largest)];
+        if largest { x >= best } else { x <= best }
+    }
 }
 
 /// The number of elements of a row that are compared with the extremum before them at once.
 const BLOCK: usize = 16;
 
 /// The running extrema of rows of `n` elements. After the first elements of a row a new extremum is rare.
-struct RunningRows<'a, T> {
+struct RunningRows<'a, T, O> {
     v: &'a [T],
     values: &'a mut [T],
     indices: &'a mut [i64],
     n: usize,
     largest: bool,
+    order: PhantomData<O>,
 }
 
-impl<T: Cell> WideLoop for RunningRows<'_, T> {
+impl<T: Cell, O: Order<T>> WideLoop for RunningRows<'_, T, O> {
     #[inline(always)]
     fn run(self) {
         let rows = self
@@ -137,15 +162,15 @@ impl<T: Cell> WideLoop for RunningRows<'_, T> {
                 (values.as_chunks_mut::<BLOCK>(), indices.as_chunks_mut::<BLOCK>());
             let (blocks, last) = v.as_chunks::<BLOCK>();
             for (b, ((values, indices), v)) in values.iter_mut().zip(indices).zip(blocks).enumerate() {
-                let any = v.iter().fold(false, |any, &x| any | takes(x, best.0, self.largest));
+                let any = v.iter().fold(false, |any, &x| any | O::takes(x, best.0, self.largest));
                 if any {
-                    best = run_block(v, values, indices, best, b * BLOCK, self.largest);
+                    best = run_block::<T, O>(v, values, indices, best, b * BLOCK, self.largest);
                 } else {
                     values.fill(best.0);
                     indices.fill(best.1);
                 }
             }
-            run_block(
+            run_block::<T, O>(
                 last,
                 last_values,
                 last_indices,
@@ -159,7 +184,7 @@ impl<T: Cell> WideLoop for RunningRows<'_, T> {
 
 /// The running extrema of elements that begin at index `first` of a row, whose extremum before them is `best`. Returns the last one.
 #[inline(always)]
-fn run_block<T: Cell>(
+fn run_block<T: Cell, O: Order<T>>(
     v: &[T],
     values: &mut [T],
     indices: &mut [i64],
@@ -168,7 +193,7 @@ fn run_block<T: Cell>(
     largest: bool,
 ) -> (T, i64) {
     for (k, (&x, (value, index))) in v.iter().zip(values.iter_mut().zip(indices)).enumerate() {
-        if takes(x, best.0, largest) {
+        if O::takes(x, best.0, largest) {
             best = (x, (first + k) as i64);
         }
         (*value, *index) = best;
@@ -177,15 +202,16 @@ fn run_block<T: Cell>(
 }
 
 /// The running extrema of columns.
-struct RunningColumns<'a, T> {
+struct RunningColumns<'a, T, O> {
     v: &'a [T],
     values: &'a mut [T],
     indices: &'a mut [i64],
     inner: usize,
     largest: bool,
+    order: PhantomData<O>,
 }
 
-impl<T: Cell> WideLoop for RunningColumns<'_, T> {
+impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
     #[inline(always)]
     fn run(self) {
         let (v, inner) = (self.v, self.inner);
@@ -197,7 +223,7 @@ impl<T: Cell> WideLoop for RunningColumns<'_, T> {
             let (best, at) = (&done[(k - 1) * inner..], &done_at[(k - 1) * inner..]);
             let row = rest.iter_mut().zip(rest_at).zip(&v[k * inner..]);
             for (((value, index), &x), (&b, &a)) in row.zip(best.iter().zip(at)) {
-                let take = takes(x, b, self.largest);
+                let take = O::takes(x, b, self.largest);
                 *value = if take { x } else { b };
                 *index = if take { k as i64 } else { a };
             }
@@ -229,11 +255,12 @@ mod tests {
                 indices: &mut indices,
                 n,
                 largest,
+                order: PhantomData::<ByValue>,
             });
             for (r, row) in v.chunks(n).enumerate() {
                 let mut best = (row[0], 0);
                 for (k, &x) in row.iter().enumerate() {
-                    if takes(x, best.0, largest) {
+                    if ByValue::takes(x, best.0, largest) {
                         best = (x, k as i64);
                     }
                     let (value, index) = (values[r * n + k], indices[r * n + k]);

@@ -1,6 +1,6 @@
 //! Coordinates of `grid_sampler` as places in an image, along one dim.
 
-use super::grid_half::{RealBf16, RealF16};
+use crate::tensor::{RealBf16, RealF16, f32_to_i32, f64_to_i32};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// The arithmetic of coordinates and weights.
@@ -27,11 +27,12 @@ pub(super) trait GridReal:
     fn at_least(self, low: Self) -> Self;
     fn at_most(self, high: Self) -> Self;
     fn rem(self, span: Self) -> Self;
+    /// The integer part, within the range of integers; any integer for NaN.
     fn to_i32(self) -> i32;
 }
 
 macro_rules! reals {
-    ($($t:ident),*) => { $(impl GridReal for $t {
+    ($($t:ident $to_i32:ident),*) => { $(impl GridReal for $t {
         #[inline(always)]
         fn from_f64(x: f64) -> $t { x as $t }
         #[inline(always)]
@@ -49,10 +50,10 @@ macro_rules! reals {
         #[inline(always)]
         fn rem(self, span: $t) -> $t { self % span }
         #[inline(always)]
-        fn to_i32(self) -> i32 { self as i32 }
+        fn to_i32(self) -> i32 { $to_i32(self) }
     })* };
 }
-reals!(f32, f64);
+reals!(f32 f32_to_i32, f64 f64_to_i32);
 
 macro_rules! half_reals {
     ($($t:ident),*) => { $(impl GridReal for $t {
@@ -74,7 +75,7 @@ macro_rules! half_reals {
         #[inline(always)]
         fn rem(self, span: $t) -> $t { $t(self.0 % span.0) }
         #[inline(always)]
-        fn to_i32(self) -> i32 { self.0 as i32 }
+        fn to_i32(self) -> i32 { f32_to_i32(self.0) }
     })* };
 }
 half_reals!(RealBf16, RealF16);
@@ -132,7 +133,7 @@ impl<T: GridReal> Axis<T> {
     /// Maps a coordinate from -1..1 to an index, which may be out of bounds.
     #[inline(always)]
     pub(super) fn unnormalise(&self, x: T) -> T {
-        let [one, two, size] = [1.0, 2.0, self.size as f64].map(T::from_f64);
+        let (one, two, size) = (T::from_f64(1.0), T::from_f64(2.0), T::from_f64(self.size as f64));
         let x = x + one;
         match (self.align, self.by_point && T::IS_HALF) {
             (true, true) => x / two * self.last,
@@ -216,8 +217,28 @@ impl<T: GridReal> Axis<T> {
 /// The weights of four neighbours at the distance `t` from the second.
 #[inline(always)]
 pub(super) fn cubic_weights<T: GridReal>(t: T) -> [T; 4] {
-    let [a, one, two] = [-0.75, 1.0, 2.0].map(T::from_f64);
-    let near = |x: T| ((a + two) * x - (a + T::from_f64(3.0))) * x * x + one;
-    let far = |x: T| ((a * x - T::from_f64(5.0) * a) * x + T::from_f64(8.0) * a) * x - T::from_f64(4.0) * a;
-    [far(t + one), near(t), near(one - t), far(two - t)]
+    let (one, two) = (T::from_f64(1.0), T::from_f64(2.0));
+    [
+        far_weight(t + one),
+        near_weight(t),
+        near_weight(one - t),
+        far_weight(two - t),
+    ]
+}
+
+/// A parameter of the cubic weights.
+const SLOPE: f64 = -0.75;
+
+/// The weight of a neighbour at a distance of at most 1.
+#[inline(always)]
+fn near_weight<T: GridReal>(x: T) -> T {
+    let a = T::from_f64(SLOPE);
+    ((a + T::from_f64(2.0)) * x - (a + T::from_f64(3.0))) * x * x + T::from_f64(1.0)
+}
+
+/// The weight of a neighbour at a distance from 1 to 2.
+#[inline(always)]
+fn far_weight<T: GridReal>(x: T) -> T {
+    let a = T::from_f64(SLOPE);
+    ((a * x - T::from_f64(5.0) * a) * x + T::from_f64(8.0) * a) * x - T::from_f64(4.0) * a
 }

@@ -6,6 +6,8 @@ mod grid;
 mod grid_axis;
 mod grid_half;
 mod grid_kernel;
+mod grid_planes;
+mod grid_taps;
 mod regions;
 mod resample;
 mod resample_axis;

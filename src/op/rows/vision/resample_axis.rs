@@ -122,24 +122,24 @@ impl Axis {
         match self.mode {
             ResampleMode::Nearest | ResampleMode::NearestExact => {
                 let place = match self.single {
-                    true => self.nearest::<true>(i),
-                    false => self.nearest::<false>(i),
+                    true => self.nearest::<true>(i as f64),
+                    false => self.nearest::<false>(i as f64),
                 };
                 smallvec![(place as usize, 1.0)]
             }
             ResampleMode::Linear if self.n == self.out => smallvec![(i, 1.0)],
             ResampleMode::Linear => {
                 let (place, t) = match self.single {
-                    true => self.linear::<true>(i),
-                    false => self.linear::<false>(i),
+                    true => self.linear::<true>(i as f64),
+                    false => self.linear::<false>(i as f64),
                 };
                 let place = (place as usize).min(last);
                 smallvec![(place, round_to(self.single, 1.0 - t)), ((place + 1).min(last), t)]
             }
             ResampleMode::Cubic => {
                 let source = match self.single {
-                    true => self.source::<true>(i),
-                    false => self.source::<false>(i),
+                    true => self.source::<true>(i as f64),
+                    false => self.source::<false>(i as f64),
                 };
                 let below = source.floor();
                 let w = cubic_weights(round_to(self.single, source - below), -0.75);
@@ -152,32 +152,44 @@ impl Axis {
 
     /// The place of element `i` in nearest interpolation.
     #[inline(always)]
-    fn nearest<const SINGLE: bool>(&self, i: usize) -> f64 {
+    fn nearest<const SINGLE: bool>(&self, i: f64) -> f64 {
         let shift = if self.mode == ResampleMode::NearestExact {
             0.5
         } else {
             0.0
         };
-        let source = round_to(SINGLE, self.step * (i as f64 + shift));
+        let source = round_to(SINGLE, self.step * (i + shift));
         source.floor().min((self.n - 1) as f64)
     }
 
     /// The coordinate of element `i` in the operand.
     #[inline(always)]
-    fn source<const SINGLE: bool>(&self, i: usize) -> f64 {
+    fn source<const SINGLE: bool>(&self, i: f64) -> f64 {
         match self.align {
-            true => round_to(SINGLE, self.step * i as f64),
-            false => round_to(SINGLE, round_to(SINGLE, self.step * (i as f64 + 0.5)) - 0.5),
+            true => round_to(SINGLE, self.step * i),
+            false => round_to(SINGLE, round_to(SINGLE, self.step * (i + 0.5)) - 0.5),
         }
     }
 
     /// The place below element `i`, and the distance from it.
     #[inline(always)]
-    fn linear<const SINGLE: bool>(&self, i: usize) -> (f64, f64) {
+    fn linear<const SINGLE: bool>(&self, i: f64) -> (f64, f64) {
         let source = self.source::<SINGLE>(i).max(0.0);
         let place = source.floor().min((self.n - 1) as f64);
         (place, round_to(SINGLE, source - place).clamp(0.0, 1.0))
     }
+}
+
+/// The number of elements whose indices are converted to f64 together: their distance from the first of them is an i32, for whose
+/// conversion every instruction set has a vector instruction.
+const TOGETHER: usize = 1 << 16;
+
+/// A number that is not negative and below 2^31, rounded down before. A cast would compare it with the bounds of i32.
+#[inline(always)]
+fn place_of(x: f64) -> i32 {
+    // The sum's last bit is 1.
+    const UNIT: f64 = (1u64 << 52) as f64;
+    (x + UNIT).to_bits() as i32
 }
 
 /// Fills the places of nearest interpolation.
@@ -185,10 +197,41 @@ struct FillNearest<'a, const SINGLE: bool>(&'a Axis, &'a mut [i32]);
 
 impl<const SINGLE: bool> WideLoop for FillNearest<'_, SINGLE> {
     #[inline(always)]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "loops over indices become vector code more often"
+    )]
     fn run(self) {
-        let FillNearest(axis, places) = self;
-        for (i, p) in places.iter_mut().enumerate() {
-            *p = axis.nearest::<SINGLE>(i) as i32;
+        let (axis, mut rest, mut first) = (self.0.clone(), self.1, 0.0);
+        while !rest.is_empty() {
+            let (places, after) = rest.split_at_mut(rest.len().min(TOGETHER));
+            for k in 0..places.len() {
+                places[k] = place_of(axis.nearest::<SINGLE>(first + k as i32 as f64));
+            }
+            first += TOGETHER as f64;
+            rest = after;
+        }
+    }
+}
+
+/// Fills the taps of linear interpolation.
+#[inline(always)]
+fn fill_linear<T: Weight, const SINGLE: bool>(axis: &Axis, [p0, p1]: [&mut [i32]; 2], [w0, w1]: [&mut [T]; 2]) {
+    let (axis, last, n) = (axis.clone(), (axis.n - 1) as i32, p0.len());
+    for from in (0..n).step_by(TOGETHER) {
+        let end = n.min(from + TOGETHER);
+        let (p0, p1, w0, w1) = (
+            &mut p0[from..end],
+            &mut p1[from..end],
+            &mut w0[from..end],
+            &mut w1[from..end],
+        );
+        for k in 0..end - from {
+            let (place, t) = axis.linear::<SINGLE>(from as f64 + k as i32 as f64);
+            p0[k] = place_of(place);
+            p1[k] = (p0[k] + 1).min(last);
+            w0[k] = T::from_f64(round_to(SINGLE, 1.0 - t));
+            w1[k] = T::from_f64(t);
         }
     }
 }
@@ -210,19 +253,11 @@ impl<T: Weight, const SINGLE: bool> WideLoop for FillTaps<'_, T, SINGLE> {
                 }
             }
             ([p0, p1], [w0, w1]) => {
-                let n = p0.len();
-                let (p1, w0, w1) = (&mut p1[..n], &mut w0[..n], &mut w1[..n]);
-                for i in 0..n {
-                    let (place, t) = axis.linear::<SINGLE>(i);
-                    p0[i] = place as i32;
-                    p1[i] = (place as i32 + 1).min(last);
-                    w0[i] = T::from_f64(round_to(SINGLE, 1.0 - t));
-                    w1[i] = T::from_f64(t);
-                }
+                fill_linear::<T, SINGLE>(axis, [p0, p1], [w0, w1]);
             }
             (places, weights) => {
                 for i in 0..axis.out {
-                    let source = axis.source::<SINGLE>(i);
+                    let source = axis.source::<SINGLE>(i as f64);
                     let below = source.floor();
                     let w = cubic_weights(round_to(SINGLE, source - below), -0.75);
                     for k in 0..places.len().min(4) {

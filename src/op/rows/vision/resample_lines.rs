@@ -6,7 +6,7 @@ use super::resample_small::SmallPlanes;
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::{OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Places, Tensor, ViewMut, Windows, gather_weighted, with_wide_vectors};
+use crate::tensor::{Offsets, Places, Tensor, ViewMut, Windows, gather_weighted, with_wide_vectors};
 use smallvec::SmallVec;
 use std::ops::{Add, Mul};
 
@@ -26,20 +26,31 @@ pub(super) fn resample_nearest(
     let line = |d: i32, h: i32| d as usize * size[1] + h as usize;
     let lines = planes.iter().flat_map(|&d| rows.iter().map(move |&h| line(d, h)));
     let lines: Vec<usize> = lines.collect();
+    let n = lines.len() * columns.len();
+    let small = (columns.len() < SHORT && n <= SMALL).then(|| {
+        let line = |&l: &usize| columns.iter().map(move |&c| l * size[2] + c as usize);
+        Offsets::new(lines.iter().flat_map(line).collect())
+    });
     let columns = Columns::new(columns, size[2], x.numel() / size[2]);
     let (src, dst) = (x.bytes(), out.bytes_mut());
     with_word!(x.dtype().size(), src, dst, |src, dst| {
-        let n = lines.len() * columns.places.len();
         let planes = units_per_part(dst.len() / n, n * x.dtype().size(), pool);
         let plane: usize = size.iter().product();
         pool.run_parts(dst, planes * n, |i, dst| {
             let src = src[i * planes * plane..].chunks_exact(plane);
-            src.zip(dst.chunks_exact_mut(n))
-                .for_each(|(x, out)| copy_plane(x, size[2], &lines, &columns, out));
+            let planes = src.zip(dst.chunks_exact_mut(n));
+            match &small {
+                Some(places) => planes.for_each(|(x, out)| places.gather(x, out)),
+                None => planes.for_each(|(x, out)| copy_plane(x, size[2], &lines, &columns, out)),
+            }
         });
     });
     Ok(())
 }
+
+/// Planes of at most this many elements, in lines of fewer than [`SHORT`], are copied by one list of places.
+const SMALL: usize = 256;
+const SHORT: usize = 16;
 
 /// The places in a line of the operand of the elements of one of the result.
 struct Columns {

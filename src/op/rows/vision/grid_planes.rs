@@ -1,0 +1,298 @@
+//! The loops of `grid_sampler`: for a block of points the places and weights of the elements that they read, then these for each channel.
+//! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
+
+use super::grid_axis::{Axis, GridReal};
+use super::grid_half::GridElement;
+use super::grid_taps::{
+    AddProducts, CombinePlaces, CombineWeights, Coordinates, FillTaps, Interpolation, Taps, separate,
+};
+use crate::tensor::{Neighbours, POINTS, Places, Reads, gather_weighted, run_wide};
+
+/// A call with its sizes; images of two dims have a depth of 1.
+pub(super) struct Sampler<T> {
+    pub axes: [Axis<T>; 3],
+    pub dims: usize,
+    pub how: Interpolation,
+    pub channels: usize,
+    pub points: usize,
+}
+
+/// The places and weights of a block of points.
+struct Block<T> {
+    n: usize,
+    coordinates: Coordinates<T>,
+    taps: [Taps<T>; 3],
+    /// The places of what points read in a plane, or in its rows.
+    places: Vec<[i32; POINTS]>,
+    weights: Vec<[T; POINTS]>,
+    /// Results before they are rounded to elements.
+    buffer: [T; POINTS],
+    line: [T; POINTS],
+}
+
+/// How elements are read.
+enum Method {
+    Nearest(Box<Neighbours<1, 1>>),
+    /// By corners of squares.
+    Squares(Box<Neighbours<2, 2>>),
+    /// By corners of cubes.
+    Cubes(Box<Neighbours<2, 4>>),
+    Cubic(Box<Neighbours<4, 4>>),
+}
+
+impl<T: GridReal> Block<T> {
+    fn new() -> Box<Block<T>> {
+        Box::new(Block {
+            n: 0,
+            coordinates: [[T::default(); POINTS]; 3],
+            taps: [Taps::new(), Taps::new(), Taps::new()],
+            places: vec![],
+            weights: vec![],
+            buffer: [T::default(); POINTS],
+            line: [T::default(); POINTS],
+        })
+    }
+
+    /// Makes room for some lists.
+    fn reserve(&mut self, places: usize, weights: usize) {
+        self.places.resize(places.max(self.places.len()), [0; POINTS]);
+        self.weights
+            .resize(weights.max(self.weights.len()), [T::default(); POINTS]);
+    }
+
+    fn places<const K: usize>(&self) -> [&[i32]; K] {
+        std::array::from_fn(|k| &self.places[k][..self.n])
+    }
+}
+
+impl<T: GridReal> Sampler<T> {
+    pub(super) fn plane(&self) -> usize {
+        self.axes.iter().map(|a| a.size).product()
+    }
+
+    fn rows_and_columns(&self) -> [usize; 2] {
+        [self.axes[0].size * self.axes[1].size, self.axes[2].size]
+    }
+
+    fn method(&self) -> Method {
+        match (self.how, self.dims) {
+            (Interpolation::Nearest, _) => Method::Nearest(Box::new(Neighbours::new())),
+            (Interpolation::Cubic, _) => Method::Cubic(Box::new(Neighbours::new())),
+            (_, 2) => Method::Squares(Box::new(Neighbours::new())),
+            _ => Method::Cubes(Box::new(Neighbours::new())),
+        }
+    }
+
+    /// Samples some planes, `first` and those after it, which are channels of several items.
+    pub(super) fn sample_planes<E: GridElement<Real = T>>(&self, image: &[E], grid: &[E], first: usize, out: &mut [E]) {
+        let (mut block, mut method) = (Block::new(), self.method());
+        let (mut buffer, mut places, planes) = (vec![], vec![], out.len() / self.points);
+        let mut done = 0;
+        while done < planes {
+            let (item, channel) = ((first + done) / self.channels, (first + done) % self.channels);
+            let count = (self.channels - channel).min(planes - done);
+            let grid = &grid[item * self.points * self.dims..][..self.points * self.dims];
+            let image = &image[(first + done) * self.plane()..][..count * self.plane()];
+            let out = &mut out[done * self.points..][..count * self.points];
+            let numbers = match method {
+                Method::Nearest(_) => &[],
+                _ => E::numbers(image, &mut buffer),
+            };
+            for from in (0..self.points).step_by(POINTS) {
+                let to = self.points.min(from + POINTS);
+                let grid = E::numbers(&grid[from * self.dims..to * self.dims], &mut places);
+                self.fill_taps(grid, &mut block);
+                let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..to]);
+                match &mut method {
+                    Method::Nearest(single) => self.copy_block(single, image, parts, &mut block),
+                    other => self.sample_block(other, numbers, parts, &mut block),
+                }
+            }
+            done += count;
+        }
+    }
+
+    /// The taps of points with these coordinates.
+    fn fill_taps(&self, grid: &[T], b: &mut Block<T>) {
+        b.n = grid.len() / self.dims;
+        separate(grid, self.dims, &mut b.coordinates);
+        for d in 3 - self.dims..3 {
+            run_wide(FillTaps {
+                taps: &mut b.taps[d],
+                coordinates: &b.coordinates[d][..b.n],
+                axis: &self.axes[d],
+                how: self.how,
+            });
+        }
+    }
+
+    /// Copies the nearest elements of points in all planes of `image` to `parts`.
+    fn copy_block<'o, E: GridElement>(
+        &self,
+        single: &mut Neighbours<1, 1>,
+        image: &[E],
+        parts: impl Iterator<Item = &'o mut [E]>,
+        b: &mut Block<T>,
+    ) {
+        b.reserve(2, 0);
+        self.row_places(b, 1, [0, 0]);
+        let reads = Reads {
+            columns: [&b.taps[2].places[0][..b.n]],
+            rows: [&b.places[1][..b.n]],
+            size: self.rows_and_columns(),
+        };
+        let planes = image.chunks_exact(self.plane()).zip(parts);
+        if single.read::<E>(reads) {
+            return planes.for_each(|(x, o)| single.copy(x, o));
+        }
+        self.plane_places(b, 0, 1, 0);
+        let places = Places::new(self.plane(), &b.places[0][..b.n]);
+        planes.for_each(|(x, o)| places.gather(x, o));
+    }
+
+    /// Samples points in all planes of `image`; the results go to `parts`.
+    fn sample_block<'o, E: GridElement<Real = T>>(
+        &self,
+        method: &mut Method,
+        image: &'o [T],
+        parts: impl Iterator<Item = &'o mut [E]>,
+        b: &mut Block<T>,
+    ) {
+        let planes = image.chunks_exact(self.plane()).zip(parts);
+        match method {
+            Method::Nearest(_) => {}
+            Method::Squares(pairs) => self.sample_corners::<E, 2, 4>(pairs, planes, b),
+            Method::Cubes(pairs) => self.sample_corners::<E, 4, 8>(pairs, planes, b),
+            Method::Cubic(quads) => self.sample_cubic(quads, planes, b),
+        }
+    }
+
+    /// The places in list `to` of rows of an image, of these taps of the outer dims.
+    fn row_places(&self, b: &mut Block<T>, to: usize, [z, y]: [usize; 2]) {
+        let (n, outer, inner) = (b.n, &b.taps[0].places[z], &b.taps[1].places[y]);
+        if self.dims == 2 {
+            return b.places[to][..n].copy_from_slice(&inner[..n]);
+        }
+        run_wide(CombinePlaces {
+            outer,
+            inner,
+            size: self.axes[1].size as i32,
+            to: &mut b.places[to][..n],
+        });
+    }
+
+    /// The places in list `to` of elements of an image, in the rows of list `rows` and at a tap of the last dim. Needs `to < rows`.
+    fn plane_places(&self, b: &mut Block<T>, to: usize, rows: usize, x: usize) {
+        let (list, rows_list) = b.places.split_at_mut(rows);
+        run_wide(CombinePlaces {
+            outer: &rows_list[0],
+            inner: &b.taps[2].places[x],
+            size: self.axes[2].size as i32,
+            to: &mut list[to][..b.n],
+        });
+    }
+
+    /// The weights of the corner that is tap `k & 1` of the last dim and so on.
+    fn corner_weights(&self, b: &mut Block<T>, k: usize) {
+        let [z, y, x] = [k >> 2, k >> 1 & 1, k & 1];
+        let (n, to) = (b.n, &mut b.weights[k]);
+        let (across, down) = (&b.taps[2].weights[x], &b.taps[1].weights[y]);
+        if self.dims == 2 {
+            let to = &mut to[..n];
+            return run_wide(CombineWeights { a: across, b: down, to });
+        }
+        let line = &mut b.line[..n];
+        run_wide(CombineWeights {
+            a: across,
+            b: down,
+            to: &mut *line,
+        });
+        let deep = &b.taps[0].weights[z];
+        run_wide(CombineWeights {
+            a: line,
+            b: deep,
+            to: &mut to[..n],
+        });
+    }
+
+    /// Samples points by the `C` corners that they have in `R` rows.
+    fn sample_corners<'o, E: GridElement<Real = T>, const R: usize, const C: usize>(
+        &self,
+        pairs: &mut Neighbours<2, R>,
+        planes: impl Iterator<Item = (&'o [T], &'o mut [E])>,
+        b: &mut Block<T>,
+    ) {
+        b.reserve(C + R, C);
+        (0..C).for_each(|k| self.corner_weights(b, k));
+        (0..R).for_each(|r| self.row_places(b, C + r, [r >> 1, r & 1]));
+        let (n, buffer) = (b.n, &mut b.buffer);
+        let weights: [&[T]; C] = std::array::from_fn(|k| &b.weights[k][..n]);
+        let reads = Reads {
+            columns: [0, 1].map(|k: usize| &b.taps[2].places[k][..n]),
+            rows: std::array::from_fn(|r| &b.places[C + r][..n]),
+            size: self.rows_and_columns(),
+        };
+        if pairs.read::<T>(reads) {
+            let weights: [[&[T]; 2]; R] = std::array::from_fn(|r| [weights[2 * r], weights[2 * r + 1]]);
+            return planes.for_each(|(x, o)| E::write(o, buffer, |o| pairs.sum(x, weights, o)));
+        }
+        (0..C).for_each(|k| self.plane_places(b, k, C + k / 2, k & 1));
+        let weights: [&[T]; C] = std::array::from_fn(|k| &b.weights[k][..n]);
+        let places = b.places::<C>().map(|p| Places::new(self.plane(), p));
+        let buffer = &mut [T::default(); POINTS];
+        planes.for_each(|(x, o)| E::write(o, buffer, |o| gather_weighted(x, places, weights, o)));
+    }
+
+    /// Samples points by cubic interpolation: along the last dim, then along the other.
+    fn sample_cubic<'o, E: GridElement<Real = T>>(
+        &self,
+        quads: &mut Neighbours<4, 4>,
+        planes: impl Iterator<Item = (&'o [T], &'o mut [E])>,
+        b: &mut Block<T>,
+    ) {
+        let n = b.n;
+        let [rows, columns] = [1, 2].map(|d: usize| b.taps[d].weights.each_ref().map(|w| &w[..n]));
+        let reads = Reads {
+            columns: b.taps[2].places.each_ref().map(|p| &p[..n]),
+            rows: b.taps[1].places.each_ref().map(|p| &p[..n]),
+            size: self.rows_and_columns(),
+        };
+        if quads.read::<T>(reads) {
+            let buffer = &mut b.buffer;
+            return planes.for_each(|(x, o)| E::write(o, buffer, |o| quads.sum_nested(x, columns, rows, o)));
+        }
+        b.reserve(17, 0);
+        for k in 0..16 {
+            self.row_places(b, 16, [0, k / 4]);
+            self.plane_places(b, k, 16, k % 4);
+        }
+        let places = b.places::<16>().map(|p| Places::new(self.plane(), p));
+        let [rows, columns] = [1, 2].map(|d: usize| b.taps[d].weights.each_ref().map(|w| &w[..n]));
+        let (mut line, mut buffer) = ([T::default(); POINTS], [T::default(); POINTS]);
+        planes.for_each(|(x, o)| {
+            E::write(o, &mut buffer, |o| {
+                sum_rows(x, places.as_chunks::<4>().0, columns, rows, o, &mut line[..n])
+            });
+        });
+    }
+}
+
+/// The sums of four rows of a plane, of four elements each.
+fn sum_rows<T: GridReal>(
+    plane: &[T],
+    places: &[[Places<&[i32]>; 4]],
+    columns: [&[T]; 4],
+    rows: [&[T]; 4],
+    out: &mut [T],
+    line: &mut [T],
+) {
+    out.fill(T::default());
+    for (places, row) in places.iter().zip(rows) {
+        gather_weighted(plane, *places, columns, line);
+        run_wide(AddProducts {
+            a: line,
+            b: row,
+            to: out,
+        });
+    }
+}
