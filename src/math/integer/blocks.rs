@@ -288,12 +288,8 @@ unsafe fn multiply_block<T: IntegerElement>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         for col in (c0..c1).step_by(width) {
-            b.pack(
-                block.ks,
-                [col, width.min(c1 - col)],
-                width,
-                panels.add((col - c0) * depth),
-            );
+            let cols = [col, width.min(c1 - col)];
+            b.pack(block.ks, cols, width, panels.add((col - c0) * depth));
         }
         for row in (0..p.m).step_by(ROWS) {
             let count = ROWS.min(p.m - row);

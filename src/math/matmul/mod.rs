@@ -35,11 +35,8 @@ pub(super) fn plan(
         if desc.addend.is_some() || desc.alpha != 1.0 || desc.dtype != DType::I32 {
             return Err(PlanError::Dtype(desc.dtype));
         }
-        return Ok(Box::new(pairs::PairMatMulPlan::new(
-            pairs.for_bytes(input),
-            desc,
-            constants,
-        )));
+        let pairs = pairs.for_bytes(input);
+        return Ok(Box::new(pairs::PairMatMulPlan::new(pairs, desc, constants)));
     }
     if desc.dtype == DType::BF16 && half::is_faster_in_f32(pairs.isa, desc, &constants) {
         return Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents)));
@@ -52,12 +49,10 @@ pub(super) fn plan(
         DType::F32 if small::is_applicable(desc, pairs.isa, &constants) => {
             Ok(Box::new(small::SmallPlan::new(pairs.isa, desc)))
         }
-        DType::F32 => Ok(Box::new(native::F32MatMulPlan::with_quads(
-            pairs.isa,
-            pairs.has_quads,
-            desc,
-            constants,
-        ))),
+        DType::F32 => {
+            let plan = native::F32MatMulPlan::with_quads(pairs.isa, pairs.has_quads, desc, constants);
+            Ok(Box::new(plan))
+        }
         DType::F16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
         DType::F64 => Ok(Box::new(other::OtherPlan::new(desc, constants))),
         DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {

@@ -265,14 +265,13 @@ fn cholesky_columns_body<T: Real>(l: &mut Matrix<T>, columns: Range<usize>, pane
         if j > 0 {
             subtract_rows(column, &factors[..j], &known[from..], height);
         }
-        let square = column[j - from];
-        // NaN does not count as positive.
-        let positive = square > T::ZERO;
+        let d = column[j - from].sqrt();
+        // NaN, also as the root of a negative number, does not count as positive.
+        let positive = d > T::ZERO;
         if !positive {
             minor = start + j + 1;
             break;
         }
-        let d = square.sqrt();
         for x in column.iter_mut() {
             *x /= d;
         }

@@ -278,11 +278,16 @@ impl<T: Weight> PlaneBlend<'_, T> {
     /// Blends planes along the last dim only.
     fn blend_lines(&self, x: &[T], out: &mut [T]) {
         let [planes, rows] = self.outer;
-        let (plane, per_plane) = (self.size.iter().product::<usize>(), planes.len() * rows.len() * self.width);
+        let (plane, per_plane) = (
+            self.size.iter().product::<usize>(),
+            planes.len() * rows.len() * self.width,
+        );
         for first in (0..self.width).step_by(COLUMNS) {
             let end = self.width.min(first + COLUMNS);
             for (x, out) in x.chunks_exact(plane).zip(out.chunks_exact_mut(per_plane)) {
-                let lines = planes.iter().flat_map(|p| rows.iter().map(move |r| [p.0[0].0, r.0[0].0]));
+                let lines = planes
+                    .iter()
+                    .flat_map(|p| rows.iter().map(move |r| [p.0[0].0, r.0[0].0]));
                 for (line, out) in lines.zip(out.chunks_exact_mut(self.width)) {
                     self.columns.apply(self.line(x, line), first, &mut out[first..end]);
                 }
