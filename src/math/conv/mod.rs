@@ -39,8 +39,8 @@ mod taps;
 #[cfg(test)]
 mod tests;
 mod transposed;
-mod whole;
 mod winograd;
+mod wrapping;
 
 use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Precision};
 use super::matmul::packed::to_aligned_f32;
@@ -84,7 +84,7 @@ pub(super) fn plan(
         DType::F32 => plan_f32(isa, exact, conv, constants),
         DType::BF16 => plan_bf16(pairs, winograd, conv, constants, adapt),
         DType::F16 => adapt(),
-        _ if whole::is_applicable(conv) => Ok(Box::new(whole::WholeConv::new(isa, conv, constants))),
+        _ if wrapping::is_applicable(conv) => Ok(Box::new(wrapping::WrappingConv::new(isa, conv, constants))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }

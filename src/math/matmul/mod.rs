@@ -16,7 +16,7 @@ pub(crate) mod pairs;
 mod small;
 #[cfg(test)]
 mod tests;
-mod whole;
+mod wrapping;
 
 use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
@@ -56,7 +56,7 @@ pub(super) fn plan(
         DType::F16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
         DType::F64 => Ok(Box::new(other::OtherPlan::new(desc, constants))),
         DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
-            Ok(Box::new(whole::WholePlan::new(pairs.isa, desc, constants)))
+            Ok(Box::new(wrapping::WrappingPlan::new(pairs.isa, desc, constants)))
         }
         d => Err(PlanError::Dtype(d)),
     }

@@ -25,6 +25,8 @@ pub(super) struct Bidiagonal<T> {
 struct Update<T> {
     down: Vec<T>,
     across: Vec<T>,
+    /// The number of reflections from each side: fewer than [`PANEL`] for small matrices, of which there may be many.
+    lines: usize,
     /// Factors of lines.
     factors: [T; 2 * PANEL],
 }
@@ -39,9 +41,11 @@ pub(super) fn bidiagonal<T: Real>(a: &mut Matrix<T>) -> Bidiagonal<T> {
         left: vec![T::ZERO; n],
         right: vec![T::ZERO; n],
     };
+    let lines = n.min(PANEL);
     let mut update = Update {
-        down: vec![T::ZERO; 2 * PANEL * m],
-        across: vec![T::ZERO; 2 * PANEL * n],
+        down: vec![T::ZERO; 2 * lines * m],
+        across: vec![T::ZERO; 2 * lines * n],
+        lines,
         factors: [T::ZERO; 2 * PANEL],
     };
     for start in (0..n).step_by(PANEL) {
@@ -52,7 +56,7 @@ pub(super) fn bidiagonal<T: Real>(a: &mut Matrix<T>) -> Bidiagonal<T> {
                 Factor::at(&update.down, m, 0, end),
                 Factor::at(&update.across, n, 0, end),
             );
-            let sizes = [m - end, n - end, 2 * PANEL];
+            let sizes = [m - end, n - end, 2 * lines];
             add_product(sizes, -T::ONE, down.transposed(), across, (&mut a.v, end * n + end, n));
         }
     }
@@ -93,10 +97,10 @@ fn reflect_column<T: Real>(a: &mut Matrix<T>, k: usize, j: usize, update: &mut U
     if j > 0 {
         for p in 0..j {
             update.factors[p] = update.across[p * n + k];
-            update.factors[PANEL + p] = update.across[(PANEL + p) * n + k];
+            update.factors[PANEL + p] = update.across[(update.lines + p) * n + k];
         }
         subtract_rows(column, &update.factors[..j], &known[k..], m);
-        let others = &rest[(PANEL - 1 - j) * m..];
+        let others = &rest[(update.lines - 1 - j) * m..];
         subtract_rows(column, &update.factors[PANEL..][..j], &others[k..], m);
     }
     let (tau, beta) = scaled_reflection(column);
@@ -113,7 +117,7 @@ fn multiply_column<T: Real>(a: &Matrix<T>, k: usize, j: usize, tau: T, update: &
     let v = &update.down[j * m + k..(j + 1) * m];
     for p in 0..j {
         update.factors[p] = dot(&update.down[p * m + k..(p + 1) * m], v);
-        update.factors[PANEL + p] = dot(&update.down[(PANEL + p) * m + k..(PANEL + p + 1) * m], v);
+        update.factors[PANEL + p] = dot(&update.down[(update.lines + p) * m + k..(update.lines + p + 1) * m], v);
     }
     let (known, rest) = update.across.split_at_mut(j * n);
     let (line, rest) = rest.split_at_mut(n);
@@ -122,7 +126,7 @@ fn multiply_column<T: Real>(a: &Matrix<T>, k: usize, j: usize, tau: T, update: &
     add_rows(line, v, &a.v[k * n + k + 1..], n);
     if j > 0 {
         subtract_rows(line, &update.factors[..j], &known[k + 1..], n);
-        let others = &rest[(PANEL - 1 - j) * n..];
+        let others = &rest[(update.lines - 1 - j) * n..];
         subtract_rows(line, &update.factors[PANEL..][..j], &others[k + 1..], n);
     }
     line.iter_mut().for_each(|x| *x *= tau);
@@ -134,16 +138,17 @@ fn reflect_row<T: Real>(a: &mut Matrix<T>, k: usize, j: usize, update: &mut Upda
     let (m, n) = (a.rows, a.columns);
     for p in 0..=j {
         update.factors[p] = update.down[p * m + k];
-        update.factors[PANEL + p] = update.down[(PANEL + p) * m + k];
+        update.factors[PANEL + p] = update.down[(update.lines + p) * m + k];
     }
     let row = &mut a.v[k * n + k + 1..(k + 1) * n];
     subtract_rows(row, &update.factors[..j + 1], &update.across[k + 1..], n);
     if j > 0 {
-        let others = &update.across[PANEL * n + k + 1..];
+        let others = &update.across[update.lines * n + k + 1..];
         subtract_rows(row, &update.factors[PANEL..][..j], others, n);
     }
     let (tau, beta) = scaled_reflection(row);
-    update.across[(PANEL + j) * n + k + 1..(PANEL + j + 1) * n].copy_from_slice(row);
+    let at = (update.lines + j) * n;
+    update.across[at + k + 1..at + n].copy_from_slice(row);
     (tau, beta)
 }
 
@@ -151,13 +156,13 @@ fn reflect_row<T: Real>(a: &mut Matrix<T>, k: usize, j: usize, update: &mut Upda
 #[inline(always)]
 fn multiply_row<T: Real>(a: &Matrix<T>, k: usize, j: usize, tau: T, update: &mut Update<T>) {
     let (m, n) = (a.rows, a.columns);
-    let (lines, rest) = update.across.split_at(PANEL * n);
+    let (lines, rest) = update.across.split_at(update.lines * n);
     let u = &rest[j * n + k + 1..(j + 1) * n];
     for p in 0..=j {
         update.factors[p] = dot(&lines[p * n + k + 1..(p + 1) * n], u);
         update.factors[PANEL + p] = dot(&rest[p * n + k + 1..(p + 1) * n], u);
     }
-    let (vectors, others) = update.down.split_at_mut(PANEL * m);
+    let (vectors, others) = update.down.split_at_mut(update.lines * m);
     let (known, line) = others.split_at_mut(j * m);
     let line = &mut line[k + 1..m];
     let rows = &a.v[(k + 1) * n..];

@@ -10,6 +10,8 @@ use crate::tensor::wide_function;
 const WIDTH: usize = 32;
 /// The columns of f32 that are rotated together.
 const NARROW_WIDTH: usize = 2 * WIDTH;
+/// The columns of small matrices of f64, of which there may be many.
+const SMALL_WIDTH: usize = 8;
 /// The number of rotations that wait: they stay in a near cache too.
 const MOST: usize = 2048;
 
@@ -32,7 +34,11 @@ pub(super) struct RotatedRows<T> {
 
 impl<T: Real> RotatedRows<T> {
     pub(super) fn new(m: &Matrix<T>) -> RotatedRows<T> {
-        let width = if T::NARROW { NARROW_WIDTH } else { WIDTH };
+        let width = match T::NARROW {
+            true => NARROW_WIDTH,
+            false if m.columns <= SMALL_WIDTH => SMALL_WIDTH,
+            false => WIDTH,
+        };
         let mut strips = vec![T::ZERO; m.rows * m.columns.next_multiple_of(width)];
         for (i, row) in m.v.chunks_exact(m.columns.max(1)).enumerate() {
             for (s, part) in row.chunks(width).enumerate() {
@@ -60,7 +66,7 @@ impl<T: Real> RotatedRows<T> {
 
     fn apply(&mut self) {
         for strip in self.strips.chunks_exact_mut((self.rows * self.width).max(1)) {
-            rotate_strip(strip, &self.waiting);
+            rotate_strip(strip, self.width, &self.waiting);
         }
         self.waiting.clear();
     }
@@ -99,14 +105,15 @@ impl<T: Real> RotatedRows<T> {
 }
 
 wide_function! {
-    fn rotate_strip = rotate_strip_body<T: Real>(strip: &mut [T], rotations: &[Rotation<T>])
+    fn rotate_strip = rotate_strip_body<T: Real>(strip: &mut [T], width: usize, rotations: &[Rotation<T>])
 }
 
 #[inline(always)]
-fn rotate_strip_body<T: Real>(strip: &mut [T], rotations: &[Rotation<T>]) {
-    match T::NARROW {
-        true => rotate_columns::<T, NARROW_WIDTH>(strip, rotations),
-        false => rotate_columns::<T, WIDTH>(strip, rotations),
+fn rotate_strip_body<T: Real>(strip: &mut [T], width: usize, rotations: &[Rotation<T>]) {
+    match width {
+        SMALL_WIDTH => rotate_columns::<T, SMALL_WIDTH>(strip, rotations),
+        WIDTH => rotate_columns::<T, WIDTH>(strip, rotations),
+        _ => rotate_columns::<T, NARROW_WIDTH>(strip, rotations),
     }
 }
 

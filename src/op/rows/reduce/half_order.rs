@@ -7,9 +7,9 @@ use crate::tensor::{WideLoop, run_wide};
 use crate::types::DType;
 
 /// The bits of infinity.
-pub(super) const BF16: i16 = 0x7f80;
+pub(super) const BF16_INFINITY: i16 = 0x7f80;
 /// The bits of infinity.
-pub(super) const F16: i16 = 0x7c00;
+pub(super) const F16_INFINITY: i16 = 0x7c00;
 
 /// An integer in whose order a float with these bits is: zeros are equal, and NaN is the extremum.
 #[inline(always)]
@@ -38,8 +38,8 @@ impl<const INFINITY: i16> WideLoop for Keys<'_, INFINITY> {
 
 fn write_keys(dtype: DType, bits: &[i16], largest: bool, keys: &mut [i16]) {
     match dtype {
-        DType::F16 => run_wide(Keys::<F16> { bits, largest, keys }),
-        _ => run_wide(Keys::<BF16> { bits, largest, keys }),
+        DType::F16 => run_wide(Keys::<F16_INFINITY> { bits, largest, keys }),
+        _ => run_wide(Keys::<BF16_INFINITY> { bits, largest, keys }),
     }
 }
 
@@ -78,21 +78,21 @@ mod tests {
         let special = [
             0,
             i16::MIN,
-            BF16,
-            F16,
-            BF16 + 1,
-            F16 + 1,
+            BF16_INFINITY,
+            F16_INFINITY,
+            BF16_INFINITY + 1,
+            F16_INFINITY + 1,
             -1,
-            BF16 | i16::MIN,
-            F16 | i16::MIN,
+            BF16_INFINITY | i16::MIN,
+            F16_INFINITY | i16::MIN,
         ];
         let all: Vec<i16> = some.into_iter().chain(special).collect();
         for &x in &all {
             for &y in &special {
                 let [a, b] = [x, y].map(|v| bf16::from_bits(v as u16).to_f32());
-                check(a, b, |largest| [x, y].map(|v| order_key::<BF16>(v, largest)));
+                check(a, b, |largest| [x, y].map(|v| order_key::<BF16_INFINITY>(v, largest)));
                 let [a, b] = [x, y].map(|v| f16::from_bits(v as u16).to_f32());
-                check(a, b, |largest| [x, y].map(|v| order_key::<F16>(v, largest)));
+                check(a, b, |largest| [x, y].map(|v| order_key::<F16_INFINITY>(v, largest)));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Running extrema with their positions: cummax and cummin.
 
-use super::half_order::{BF16, F16, order_key};
+use super::half_order::{BF16_INFINITY, F16_INFINITY, order_key};
 use super::scan::{lines_of, scan_type};
 use crate::op::rows::fill::{run_pairs, units_per_part};
 use crate::op::rows::index::combine::{Cell, with_cell};
@@ -50,8 +50,8 @@ fn running_extremum(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], largest: bool, p
     if t.dtype().is_half() {
         let (bits, values) = (cells_of(t.bytes()), cells_of_mut(values.bytes_mut()));
         match t.dtype() {
-            DType::F16 => run_lines::<_, ByBits<F16>>(bits, values, indices, &lines, largest, pool),
-            _ => run_lines::<_, ByBits<BF16>>(bits, values, indices, &lines, largest, pool),
+            DType::F16 => run_lines::<_, ByBits<F16_INFINITY>>(bits, values, indices, &lines, largest, pool),
+            _ => run_lines::<_, ByBits<BF16_INFINITY>>(bits, values, indices, &lines, largest, pool),
         }
         return Ok(());
     }

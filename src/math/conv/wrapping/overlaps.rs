@@ -1,6 +1,6 @@
 //! Transposed convolutions: each pixel of the input times each kernel is a window of the output, and windows overlap.
 
-use super::{Operands, WholeConv};
+use super::{Operands, WrappingConv};
 use crate::math::contract::Conv;
 use crate::math::integer::{IntegerElement, Product, StridedColumns, multiply};
 use crate::math::scratch;
@@ -24,7 +24,7 @@ struct Run {
 ///
 /// # Safety
 /// The operands are those of the plan's convolution, which is transposed, channels first.
-pub(super) unsafe fn run<T: IntegerElement>(plan: &WholeConv, pool: &Pool, o: &Operands<T>) {
+pub(super) unsafe fn run<T: IntegerElement>(plan: &WrappingConv, pool: &Pool, o: &Operands<T>) {
     let (c, s) = (&plan.conv, &plan.sizes);
     let together = match pool.threads() {
         1 => s.group_out,
@@ -44,7 +44,7 @@ pub(super) unsafe fn run<T: IntegerElement>(plan: &WholeConv, pool: &Pool, o: &O
 /// # Safety
 /// As for [`run`]; nothing else writes these channels.
 unsafe fn run_planes<T: IntegerElement>(
-    plan: &WholeConv,
+    plan: &WrappingConv,
     o: &Operands<T>,
     image: usize,
     group: usize,
@@ -72,7 +72,13 @@ unsafe fn run_planes<T: IntegerElement>(
 ///
 /// # Safety
 /// The pointers are those of the group's first input channel, and of the first output channel.
-unsafe fn add_windows<T: IntegerElement>(plan: &WholeConv, x: *const T, weight: *const T, y: *mut T, channels: usize) {
+unsafe fn add_windows<T: IntegerElement>(
+    plan: &WrappingConv,
+    x: *const T,
+    weight: *const T,
+    y: *mut T,
+    channels: usize,
+) {
     let s = &plan.sizes;
     let rows = channels * s.taps;
     let block = (WAITING / rows).max(PIXELS).min(s.in_pixels);

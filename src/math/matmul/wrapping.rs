@@ -19,7 +19,7 @@ const SMALLEST: usize = 200_000;
 const PART: usize = 32;
 
 /// A plan of an integer product. Constants are copied, not packed.
-pub(super) struct WholePlan {
+pub(super) struct WrappingPlan {
     isa: Isa,
     desc: MatMul,
     a: Option<Arc<AlignedBytes>>,
@@ -72,10 +72,10 @@ impl Parts {
     }
 }
 
-impl WholePlan {
+impl WrappingPlan {
     /// Plans `desc`, whose extents were already checked.
-    pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> WholePlan {
-        WholePlan {
+    pub(super) fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> WrappingPlan {
+        WrappingPlan {
             isa,
             desc: desc.clone(),
             a: constants.a.map(|a| a.aligned_bytes()),
@@ -200,7 +200,7 @@ unsafe fn start_with_addend<T: IntegerElement>(d: &MatMul, addend: *const T, c: 
     true
 }
 
-impl MatMulPlan for WholePlan {
+impl MatMulPlan for WrappingPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {

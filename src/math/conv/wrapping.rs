@@ -22,7 +22,7 @@ const SMALLEST: usize = 200_000;
 const PART: usize = 64;
 
 /// A plan of such a convolution.
-pub(super) struct WholeConv {
+pub(super) struct WrappingConv {
     isa: Isa,
     conv: Conv,
     sizes: Sizes,
@@ -62,11 +62,11 @@ pub(super) fn is_applicable(c: &Conv) -> bool {
     integer && (c.out_channels / c.groups >= 2 || c.in_channels / c.groups >= 4)
 }
 
-impl WholeConv {
+impl WrappingConv {
     /// Plans `conv`, whose parameters were already checked.
-    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> WholeConv {
+    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> WrappingConv {
         let out = conv.output_size().unwrap_or_default();
-        WholeConv {
+        WrappingConv {
             isa,
             sizes: Sizes {
                 out,
@@ -106,7 +106,7 @@ impl WholeConv {
     /// Computes a convolution that is not transposed.
     ///
     /// # Safety
-    /// As for [`WholeConv::run_as`].
+    /// As for [`WrappingConv::run_as`].
     unsafe fn run_windows<T: IntegerElement>(&self, pool: &Pool, o: &Operands<T>) {
         let (c, s) = (&self.conv, &self.sizes);
         let parts = self.parts(pool);
@@ -133,7 +133,7 @@ impl WholeConv {
     /// Computes some pixels of a group of an image.
     ///
     /// # Safety
-    /// As for [`WholeConv::run_as`]; nothing else writes these pixels.
+    /// As for [`WrappingConv::run_as`]; nothing else writes these pixels.
     unsafe fn run_chunk<T: IntegerElement>(&self, o: &Operands<T>, image: usize, group: usize, [p0, p1]: [usize; 2]) {
         let (c, s) = (&self.conv, &self.sizes);
         let k = s.group_in * s.taps;
@@ -192,7 +192,7 @@ impl WholeConv {
     }
 }
 
-impl ConvPlan for WholeConv {
+impl ConvPlan for WrappingConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         if c.extents().is_none_or(|e| e[3] == 0) {
