@@ -8,13 +8,17 @@
     python benches/peers.py timm:levit_128 transformers:wav2vec2 torchvision:mnasnet1_0:8   # any other models
 
     [--threads 1,2] [--rounds 3] [--slow-rounds 1] [--peers fxc,ort,ov,eager,compile] [--work DIR] [--fxc PATH] [--day YYYY-MM-DD]
-    [--again] [--json FILE] [--markdown FILE]
+    [--again] [--json FILE] [--markdown FILE] [--precision f32|bf16]
 
 Every model is f32, in eval mode, with seeded random weights; batch 1 unless its name says so. A measurement of a model is a process of
 its own; a peer's kernels share one. Rounds interleave the peers, so that a slow phase of the machine hits all of them; torch's own, which
 take long to begin and are rarely the best, run in `--slow-rounds` of them. Of a peer's rounds the best median counts. `ratio` is fxc over
 the best peer: below 1 fxc is faster. ONNX Runtime and OpenVINO write to memory given beforehand, torch.compile runs with freezing. What
 cannot be measured (a package that is not installed, no C++ compiler for torch.compile) is said on standard error and in the tables.
+
+With `--precision bf16`, the weights and the values between nodes are bf16, for fxc, eager torch and torch.compile alike. OpenVINO computes
+the f32 model with the hint bf16; ONNX Runtime has no bf16 kernels and is left out. Inputs and results stay f32, and errors are those
+beside eager torch in f32.
 
 What was measured is kept in the work folder by day, case and threads: a run that was stopped goes on where it was, and another binary or
 another day is measured anew (`--again` measures in any case).
@@ -31,12 +35,15 @@ import time
 import warnings
 
 from arguments import ROOT, parser
-from peers_cases import CASES, build, prepare
+from peers_cases import CASES, build, export_bf16, prepare
 from peers_tables import LABELS, ratio, tables
 
 warnings.filterwarnings('ignore')
 HERE = os.path.dirname(os.path.abspath(__file__))
-MARKERS = ['<!-- written by benches/peers.py -->', '<!-- end of what benches/peers.py writes -->']
+MARKERS = dict(f32=['<!-- written by benches/peers.py -->', '<!-- end of what benches/peers.py writes -->'],
+               bf16=['<!-- written by benches/peers.py --precision bf16 -->', '<!-- end of what benches/peers.py writes in bf16 -->'])
+# The models that are measured in bf16 unless cases are named.
+BF16 = ['bert', 'gpt2', 'vit', 'resnet50_b1', 'mobilenet', 'convnext', 'swin', 'unet', 'efficientnet']
 SLOW = ['eager', 'compile']
 MODULES = dict(ort='onnxruntime', ov='openvino', eager='torch', compile='torch')
 
@@ -58,10 +65,10 @@ def onnxruntime(d, threads, arrays):
     return lambda: s.run_with_iobinding(io), outs
 
 
-def openvino(d, threads, arrays):
+def openvino(d, threads, arrays, precision):
     import numpy as np
     import openvino as ov
-    config = {'PERFORMANCE_HINT': 'LATENCY', 'INFERENCE_PRECISION_HINT': 'f32', 'INFERENCE_NUM_THREADS': threads, 'NUM_STREAMS': 1}
+    config = {'PERFORMANCE_HINT': 'LATENCY', 'INFERENCE_PRECISION_HINT': precision, 'INFERENCE_NUM_THREADS': threads, 'NUM_STREAMS': 1}
     model = ov.Core().compile_model(f'{d}/model.xml', 'CPU', config)
     request = model.create_infer_request()
     for i, a in enumerate(arrays):
@@ -71,10 +78,10 @@ def openvino(d, threads, arrays):
     return lambda kept=arrays: request.infer(), [np.array(request.get_output_tensor(i).data) for i in range(len(model.outputs))]
 
 
-def torches(name, threads, compiled):
+def torches(name, threads, compiled, precision):
     import torch
     torch.set_num_threads(threads)
-    m, args = build(name)
+    m, args = build(name, precision)
     if compiled:
         import torch._inductor.config as inductor
         inductor.freezing = True
@@ -118,7 +125,7 @@ def peak_mb():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def worker(peer, threads, work, seconds, names):
+def worker(peer, threads, work, seconds, precision, names):
     """Measures one peer on cases in this process: a line of JSON each."""
     import numpy as np
     begun = float(os.environ['T0'])
@@ -129,9 +136,9 @@ def worker(peer, threads, work, seconds, names):
             if peer == 'ort':
                 run, first = onnxruntime(d, threads, arrays)
             elif peer == 'ov':
-                run, first = openvino(d, threads, arrays)
+                run, first = openvino(d, threads, arrays, precision)
             else:
-                run, first = torches(name, threads, peer == 'compile')
+                run, first = torches(name, threads, peer == 'compile', precision)
             first_ms = (time.time() - begun) * 1e3
             rss = peak_mb()
             times = measured(run, seconds)
@@ -148,12 +155,17 @@ def environment(a, threads):
     return dict(os.environ, T0=str(time.time()), OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_CACHE_DIR=os.path.join(a.work, 'inductor'))
 
 
+def files(a, d):
+    """The archive of a case in the precision that is measured, and its inputs, as arguments of fxc."""
+    suffix = '' if a.precision == 'f32' else f'.{a.precision}'
+    return [f'{d}/export{suffix}.pt2', '--inputs', f'{d}/inputs{suffix}.npz']
+
+
 def by_fxc(a, name, threads):
     """fxc's own measurement of a case."""
     d = os.path.join(a.work, name)
     seconds = a.kernel_seconds if '.' in name else a.seconds
-    command = [a.fxc, 'bench', f'{d}/export.pt2', '--inputs', f'{d}/inputs.npz', '--threads', str(threads), '--seconds', str(seconds),
-               '--json']
+    command = [a.fxc, 'bench', *files(a, d), '--threads', str(threads), '--seconds', str(seconds), '--json']
     try:
         p = subprocess.run(command, env=environment(a, threads), capture_output=True, text=True, timeout=900)
         return dict(json.loads(p.stdout), error=fxc_error(a, name))
@@ -168,7 +180,7 @@ def fxc_error(a, name):
     import numpy as np
     if name not in a.errors:
         d, out = os.path.join(a.work, name), os.path.join(a.work, 'fxc.npz')
-        p = subprocess.run([a.fxc, 'run', f'{d}/export.pt2', '--inputs', f'{d}/inputs.npz', '--outputs', out], capture_output=True)
+        p = subprocess.run([a.fxc, 'run', *files(a, d), '--outputs', out], capture_output=True)
         a.errors[name] = float('nan')
         if p.returncode == 0:
             got = np.load(out)
@@ -180,7 +192,7 @@ def by_peer(a, peer, names, threads, seconds=None):
     """A peer's measurements of cases, in a process of their own: case -> result."""
     if seconds is None:
         seconds = a.kernel_seconds if '.' in names[0] else a.seconds
-    command = [sys.executable, os.path.abspath(__file__), '--worker', peer, str(threads), a.work, str(seconds), *names]
+    command = [sys.executable, os.path.abspath(__file__), '--worker', peer, str(threads), a.work, str(seconds), a.precision, *names]
     limit, out, said = 900 if '.' not in names[0] else 2400, '', ''
     try:
         p = subprocess.run(command, env=environment(a, threads), capture_output=True, text=True, timeout=limit)
@@ -226,7 +238,8 @@ def busy():
 
 
 def kept_path(a, name, threads):
-    return os.path.join(a.work, 'results', a.day, f'{name}.{threads}.json')
+    suffix = '' if a.precision == 'f32' else f'.{a.precision}'
+    return os.path.join(a.work, 'results', a.day, f'{name}{suffix}.{threads}.json')
 
 
 def kept(a, name, threads):
@@ -310,6 +323,8 @@ def prepare_all(a, names):
     for name in names:
         try:
             prepare(name, os.path.join(a.work, name))
+            if a.precision == 'bf16':
+                export_bf16(name, os.path.join(a.work, name))
         except Exception as e:
             print(f'{name} cannot be prepared: {type(e).__name__}: {e}', file=sys.stderr)
             failed.append(name)
@@ -324,15 +339,23 @@ def prepare_all(a, names):
     return names
 
 
-def put_into(path, text):
-    """Replaces what stands between the markers of a file."""
+def put_into(path, markers, text):
+    """Replaces what stands between two markers of a file."""
     with open(path) as f:
         whole = f.read()
-    begin, end = whole.find(MARKERS[0]), whole.find(MARKERS[1])
+    begin, end = whole.find(markers[0]), whole.find(markers[1])
     if begin < 0 or end < begin:
-        sys.exit(f'{path} has no lines "{MARKERS[0]}" and "{MARKERS[1]}"')
+        sys.exit(f'{path} has no lines "{markers[0]}" and "{markers[1]}"')
     with open(path, 'w') as f:
-        f.write(whole[:begin + len(MARKERS[0])] + '\n\n' + text + '\n' + whole[end:])
+        f.write(whole[:begin + len(markers[0])] + '\n\n' + text + '\n' + whole[end:])
+
+
+def digest(binary):
+    try:
+        with open(binary, 'rb') as f:
+            return hashlib.sha256(f.read()).hexdigest()[:16]
+    except OSError as e:
+        sys.exit(f'{e}; build it with `cargo build --release`')
 
 
 def arguments():
@@ -340,7 +363,8 @@ def arguments():
     ap.add_argument('cases', nargs='*', metavar='CASE')
     ap.add_argument('--slow-rounds', type=int, default=1, help="rounds in which torch's own run")
     ap.add_argument('--kernel-seconds', type=float, default=0.2, help='to measure a kernel for')
-    ap.add_argument('--peers', default='fxc,ort,ov,eager,compile')
+    ap.add_argument('--peers', help='default: fxc,ort,ov,eager,compile, without ort in bf16')
+    ap.add_argument('--precision', choices=['f32', 'bf16'], default='f32')
     ap.add_argument('--day', default=str(datetime.date.today()), help='of what was measured before')
     ap.add_argument('--again', action='store_true', help='measure what was measured before')
     ap.add_argument('--prepare', action='store_true', help="make the cases' files and fill torch.compile's cache, and measure nothing")
@@ -348,24 +372,23 @@ def arguments():
     ap.add_argument('--readme', action='store_true', help='write the tables to README.md')
     a = ap.parse_args()
     a.errors = {}
-    a.peers, a.missing = available(a.peers.split(','))
+    peers = a.peers or ('fxc,ort,ov,eager,compile' if a.precision == 'f32' else 'fxc,ov,eager,compile')
+    a.peers, a.missing = available(peers.split(','))
+    if not a.cases and a.precision == 'bf16':
+        a.cases = BF16
     return a
 
 
 def main():
     if sys.argv[1:2] == ['--worker']:
-        peer, threads, work, seconds, *names = sys.argv[2:]
-        return worker(peer, int(threads), work, float(seconds), names)
+        peer, threads, work, seconds, precision, *names = sys.argv[2:]
+        return worker(peer, int(threads), work, float(seconds), precision, names)
     a = arguments()
     chosen = [n for n in CASES if not a.cases or any(n.startswith(c) for c in a.cases)]
     names = prepare_all(a, chosen + [c for c in a.cases if ':' in c])
     if a.prepare:
         return
-    try:
-        with open(a.fxc, 'rb') as f:
-            a.binary = hashlib.sha256(f.read()).hexdigest()[:16]
-    except OSError as e:
-        sys.exit(f'{e}; build it with `cargo build --release`')
+    a.binary = digest(a.fxc)
     results = measure(a, names)
     if a.json:
         with open(a.json, 'w') as f:
@@ -376,7 +399,7 @@ def main():
         with open(a.markdown, 'w') as f:
             f.write(text)
     if a.readme:
-        put_into(os.path.join(ROOT, 'README.md'), text)
+        put_into(os.path.join(ROOT, 'README.md'), MARKERS[a.precision], text)
 
 
 if __name__ == '__main__':

@@ -151,8 +151,42 @@ def outside(name, generator):
     return First(), (x,)
 
 
-def build(name):
-    """The module and its inputs."""
+def in_bf16(m):
+    """The module with weights and values of bf16, between inputs and results of f32."""
+    import torch
+
+    def convert(x, dtype):
+        return x.to(dtype) if x.is_floating_point() else x
+
+    class Halves(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = m.bfloat16()
+
+        def forward(self, *args):
+            out = self.model(*(convert(x, torch.bfloat16) for x in args))
+            return tuple(convert(o, torch.float32) for o in out) if isinstance(out, tuple) else convert(out, torch.float32)
+
+    return Halves()
+
+
+def export_bf16(name, d):
+    """The case's archive in bf16, once: export.bf16.pt2."""
+    path = f'{d}/export.bf16.pt2'
+    if os.path.exists(path):
+        return
+    import numpy as np
+    import torch
+    m, args = build(name, 'bf16')
+    with torch.no_grad():
+        ep = torch.export.export(m, args, strict=False)
+    torch.export.save(ep, path + '.new')
+    os.replace(path + '.new', path)
+    np.savez(f'{d}/inputs.bf16.npz', **{n: a.numpy() for n, a in zip(ep.graph_signature.user_inputs, args)})
+
+
+def build(name, precision='f32'):
+    """The module and its inputs. In bf16 it converts its inputs and results, which are f32."""
     import torch
     import torch.nn as nn
     torch.manual_seed(0)
@@ -183,7 +217,7 @@ def build(name):
         if isinstance(n, nn.modules.batchnorm._BatchNorm):
             n.running_mean.copy_(torch.randn(n.running_mean.shape, generator=s) * 0.1)
             n.running_var.copy_(torch.rand(n.running_var.shape, generator=s) + 0.5)
-    return m, args
+    return (in_bf16(m) if precision == 'bf16' else m), args
 
 
 def prepare(name, d):

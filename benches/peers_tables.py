@@ -78,7 +78,8 @@ def latencies(a, results, names, unit, scale):
                 if value > 1:
                     slow.append(f'{n} on {t}')
             out.append(row([n, str(t), *(cell(at, p, scale) for p in a.peers), f'{value:.2f}' if value else '–']))
-    text = [f'Medians in {unit}, of the best round; in brackets the largest difference from eager torch over the largest magnitude.', '', *out]
+    reference = 'eager torch' if a.precision == 'f32' else 'eager torch in f32'
+    text = [f'Medians in {unit}, of the best round; in brackets the largest difference from {reference} over the largest magnitude.', '', *out]
     if ratios:
         text += ['', f'Geometric mean of the ratios over {len(ratios)} rows: {mean(ratios):.2f}; largest {max(ratios):.2f}; '
                  f'{len(slow)} above 1.' + (f' ({", ".join(slow)}.)' if slow else '')]
@@ -106,7 +107,7 @@ def tables(a, results, names):
     models, kernels = [n for n in names if '.' not in n], [n for n in names if '.' in n]
     text = [heading(a, results), '']
     if models:
-        text += ['Models:', '', *latencies(a, results, models, 'milliseconds', 1.0), '', *beginnings(a, results, models), '']
+        text += ['Models:' if a.precision == 'f32' else f'Models in {a.precision}:', '', *latencies(a, results, models, 'milliseconds', 1.0), '', *beginnings(a, results, models), '']
     if kernels:
         table = latencies(a, results, kernels, 'microseconds', 1e3)
         summary = table.pop() if table[-1].startswith('Geometric') else ''
