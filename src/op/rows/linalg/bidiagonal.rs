@@ -1,38 +1,54 @@
 //! Singular values and vectors: Householder's reduction to a bidiagonal matrix, and the implicit QR algorithm (Golub and Kahan 1965;
 //! Golub and Reinsch 1970; the tests for splitting are LINPACK's `dsvdc`).
 
+use super::bands::{Band, append_descending, diagonalise_all};
 use super::eigen::jacobi_svd;
+use super::interleaved_bidiagonal;
 use super::lines::{divide_all, magnitude};
 use super::matrix::Matrix;
 use super::real::Real;
 use super::reduction::{Bidiagonal, bidiagonal};
-use super::reflections::{apply_reflections, basis_of_rows};
+use super::reflections::{apply_reflections, apply_reflections_of_rows, basis_of_rows};
 use super::rotations::RotatedRows;
+use super::squared::squared_svd;
+use super::transfer::Matrices;
 use crate::tensor::wide_function;
 
 /// The maximum number of steps per singular value. Two are common.
-const STEPS: usize = 75;
+pub(super) const STEPS: usize = 75;
 /// What counts as zero next to elements of a magnitude of about one: far below their rounding errors, and so large that no product of four
 /// such numbers underflows. Else steps on what is left of a matrix of low rank would not converge.
-const TINY: f64 = 1e-30;
+pub(super) const TINY: f64 = 1e-30;
 
-/// The singular values of a matrix of finite numbers in descending order.
-pub(in crate::op::rows) fn singular_values_of<T: Real>(m: &Matrix<T>) -> Vec<f64> {
-    let mut a = match m.rows < m.columns {
-        true => m.transposed(),
-        false => m.clone(),
+/// The singular values of matrices of finite numbers in descending order.
+pub(super) fn singular_values_of_all<T: Real>(all: &Matrices) -> Vec<f64> {
+    let bidiagonal_of = |i: usize| {
+        let mut m = Matrix::<T>::zeros(0, 0);
+        match all.rows < all.columns {
+            true => all.read_transposed(i, &mut m),
+            false => all.read(i, &mut m),
+        }
+        scaled_bidiagonal(m)
     };
+    let mut bands: Vec<Band> = (0..all.count).map(bidiagonal_of).collect();
+    diagonalise_all(&mut bands, diagonalise, interleaved_bidiagonal::diagonalise);
+    let mut out = vec![];
+    for band in bands {
+        append_descending(band.diagonal.into_iter(), band.scale, &mut out);
+    }
+    out
+}
+
+/// The bidiagonal form of a matrix that has no more columns than rows.
+fn scaled_bidiagonal<T: Real>(mut a: Matrix<T>) -> Band {
     let scale = magnitude(&a.v);
     divide_all(&mut a.v, scale);
-    let Bidiagonal {
-        diagonal: mut values,
-        mut above,
-        ..
-    } = bidiagonal(&mut a);
-    diagonalise(&mut values, &mut above);
-    values.iter_mut().for_each(|x| *x = x.abs() * scale);
-    values.sort_by(|x, y| y.total_cmp(x));
-    values
+    let Bidiagonal { diagonal, above, .. } = bidiagonal(&mut a);
+    Band {
+        diagonal,
+        beside: above,
+        scale,
+    }
 }
 
 /// Below this number of columns, rotations of pairs (Jacobi) are faster.
@@ -54,37 +70,49 @@ pub(in crate::op::rows) fn large_svd<T: Real>(m: &Matrix<T>) -> (Matrix<T>, Vec<
     }
     let (mut a, scale) = (m.clone(), magnitude(&m.v));
     divide_all(&mut a.v, scale);
-    let (values, vectors) = with_vectors(&mut a);
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&i, &j| values[j].abs().total_cmp(&values[i].abs()));
-    let (left, mut right) = (vectors.left.finish(&order), vectors.right.finish(&order));
-    for row in right.v.chunks_exact_mut(order.len().max(1)) {
-        for (x, &j) in row.iter_mut().zip(&order) {
-            *x = if values[j].is_sign_negative() { -*x } else { *x };
+    let b = bidiagonal(&mut a);
+    let (left, mut values, right) = match squared_svd(&b) {
+        Some((u, values, mut right)) => {
+            apply_reflections_of_rows(&a, &b.right, &mut right);
+            (left_vectors(&a, &b.left, &u), values, right)
         }
-    }
-    (left, order.iter().map(|&j| values[j].abs() * scale).collect(), right)
+        None => rotated_svd(&a, b),
+    };
+    values.iter_mut().for_each(|x| *x *= scale);
+    (left, values, right)
 }
 
-/// The singular values in any order, with any signs, and the vectors.
-fn with_vectors<T: Real>(a: &mut Matrix<T>) -> (Vec<f64>, Vectors<T>) {
-    let n = a.columns;
+/// The reflections from the left times these rows, with zeros below them.
+fn left_vectors<T: Real>(a: &Matrix<T>, taus: &[T], rows: &Matrix<T>) -> Matrix<T> {
+    let mut out = Matrix::zeros(a.rows, rows.columns);
+    out.v[..rows.v.len()].copy_from_slice(&rows.v);
+    apply_reflections(a, taus, &mut out, false);
+    out
+}
+
+/// The singular values and vectors of a bidiagonal matrix by rotations; `a` has the vectors of the reflections that lead to it.
+fn rotated_svd<T: Real>(a: &Matrix<T>, b: Bidiagonal<T>) -> (Matrix<T>, Vec<f64>, Matrix<T>) {
     let Bidiagonal {
         mut diagonal,
         mut above,
         left,
         right,
-    } = bidiagonal(a);
-    let mut columns = Matrix::zeros(a.rows, n);
-    (0..n).for_each(|i| columns.set(i, i, T::ONE));
-    apply_reflections(a, &left, &mut columns, false);
-    let rows = basis_of_rows(a, &right);
+    } = b;
+    let columns = left_vectors(a, &left, &Matrix::eye(a.columns));
     let mut vectors = Vectors {
         left: RotatedRows::new(&columns.transposed()),
-        right: RotatedRows::new(&rows),
+        right: RotatedRows::new(&basis_of_rows(a, &right)),
     };
     diagonalise_vectors(&mut diagonal, &mut above, &mut vectors);
-    (diagonal, vectors)
+    let mut order: Vec<usize> = (0..diagonal.len()).collect();
+    order.sort_by(|&i, &j| diagonal[j].abs().total_cmp(&diagonal[i].abs()));
+    let (left, mut right) = (vectors.left.finish(&order), vectors.right.finish(&order));
+    for row in right.v.chunks_exact_mut(order.len().max(1)) {
+        for (x, &j) in row.iter_mut().zip(&order) {
+            *x = if diagonal[j].is_sign_negative() { -*x } else { *x };
+        }
+    }
+    (left, order.iter().map(|&j| diagonal[j].abs()).collect(), right)
 }
 
 wide_function! {
@@ -92,7 +120,7 @@ wide_function! {
 }
 
 /// The singular values of a bidiagonal matrix in any order, with any signs, in place of its diagonal.
-fn diagonalise(s: &mut [f64], e: &mut [f64]) {
+pub(super) fn diagonalise(s: &mut [f64], e: &mut [f64]) {
     diagonalise_vectors(s, e, &mut ());
 }
 
@@ -243,6 +271,14 @@ fn qr_step(s: &mut [f64], e: &mut [f64], from: usize, end: usize, vectors: &mut 
 mod tests {
     use super::*;
 
+    fn singular_values_of(m: &Matrix) -> Vec<f64> {
+        let mut band = scaled_bidiagonal(if m.rows < m.columns { m.transposed() } else { m.clone() });
+        diagonalise(&mut band.diagonal, &mut band.beside);
+        let mut out = vec![];
+        append_descending(band.diagonal.into_iter(), band.scale, &mut out);
+        out
+    }
+
     /// Ranks from none to full, zeros on the diagonal, and sizes around the lanes of sums.
     #[test]
     fn singular_values_are_those_of_rotations() {
@@ -315,21 +351,22 @@ mod tests {
         }
     }
 
+    /// Also where what is left of a matrix of rank one nearly underflows.
     #[test]
     fn narrow_singular_vectors_multiply_back() {
-        for (rows, columns) in [(26, 26), (17, 40), (80, 70)] {
-            let wave = |i: usize, j: usize| ((i * 7 + j * 5 + i * j) % 11) as f32 - 1.0;
+        for (rows, columns, modulus) in [(26, 26, 11), (17, 40, 11), (80, 70, 11), (200, 200, 1)] {
+            let wave = |i: usize, j: usize| ((i * 7 + j * 5 + i * j) % modulus) as f32 - 1.0;
             let m = Matrix::from_fn(rows, columns, wave);
             let (u, s, v) = large_svd(&m);
             let scaled = Matrix::from_fn(u.rows, s.len(), |i, j| u.at(i, j) * s[j] as f32);
             let far =
                 |a: &Matrix<f32>, b: &Matrix<f32>| a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
             assert!(
-                far(&scaled.times(&v.transposed()), &m) <= 1e-6 * s[0] as f32,
+                far(&scaled.times(&v.transposed()), &m) <= 5e-6 * s[0] as f32,
                 "{rows} {columns}"
             );
             for q in [&u, &v] {
-                assert!(far(&q.transposed().times(q), &Matrix::eye(s.len())) < 1e-5);
+                assert!(far(&q.transposed().times(q), &Matrix::eye(s.len())) < 2e-5);
             }
         }
     }

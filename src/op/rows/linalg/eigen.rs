@@ -6,7 +6,7 @@ use super::real::Real;
 use crate::tensor::wide_function;
 
 /// The maximum number of rounds of rotations. They converge in far fewer rounds.
-const SWEEPS: usize = 60;
+pub(super) const SWEEPS: usize = 60;
 
 /// Singular values in descending order, with U `[m, k]` and V `[n, k]`, k = min(m, n). One-sided Jacobi rotations
 /// (Hestenes) make the columns orthogonal; their lengths are the singular values.

@@ -1,7 +1,6 @@
 //! The error check of functions of `torch.linalg` that can fail.
 
-use super::matrix::Matrix;
-use super::real::Real;
+use super::transfer::Matrices;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
@@ -47,9 +46,9 @@ pub(super) fn check_info(api: &str, info: &[f64], a: &Tensor) -> OpResult<()> {
 }
 
 /// Returns the error that computing singular values gives if elements of the matrices `a` are not finite.
-pub(super) fn check_finite<T: Real>(api: &str, matrices: &[Matrix<T>], a: &Tensor) -> OpResult<()> {
-    let code = |m: &Matrix<T>| if m.is_finite() { 0 } else { -4 };
-    check_codes(api, matrices.iter().map(code), a.rank() == 2)
+pub(super) fn check_finite(api: &str, matrices: &Matrices, a: &Tensor) -> OpResult<()> {
+    let code = |i: usize| if matrices.is_finite(i) { 0 } else { -4 };
+    check_codes(api, (0..matrices.count).map(code), a.rank() == 2)
 }
 
 /// Emits a call of `_linalg_check_errors` on the codes of a factorisation of the matrices `a`.

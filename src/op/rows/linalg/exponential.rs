@@ -2,6 +2,7 @@
 //! from powers (Paterson and Stockmeyer 1973), and the result is squared as often.
 
 use super::interleaved::{self, Interleaved, LANES};
+use super::interleaved_products;
 use super::lines::divide_all;
 use super::matrix::Matrix;
 use super::real::Real;
@@ -128,14 +129,14 @@ impl Workspace {
             (0..LANES).for_each(|l| x[l] /= scale[l]);
         }
         let [first, square, cube, fourth] = &mut self.powers;
-        interleaved::multiply(first, first, square);
-        interleaved::multiply(square, first, cube);
-        interleaved::multiply(square, square, fourth);
+        interleaved_products::multiply(first, first, square);
+        interleaved_products::multiply(square, first, cube);
+        interleaved_products::multiply(square, square, fourth);
         self.sum.clone_from(fourth);
         self.sum.v.fill([0.0; LANES]);
         self.add_terms(n, 12, true);
         for k in [8, 4, 0] {
-            interleaved::multiply(&self.sum, &self.powers[3], &mut self.product);
+            interleaved_products::multiply(&self.sum, &self.powers[3], &mut self.product);
             std::mem::swap(&mut self.sum, &mut self.product);
             self.add_terms(n, k, false);
         }
@@ -154,7 +155,7 @@ impl Workspace {
     /// Squares each matrix as often as its lane says.
     fn square(&mut self, times: [i32; LANES]) {
         for k in 0..times.into_iter().max().unwrap_or(0) {
-            interleaved::multiply(&self.sum, &self.sum, &mut self.product);
+            interleaved_products::multiply(&self.sum, &self.sum, &mut self.product);
             for (x, y) in self.sum.v.iter_mut().zip(&self.product.v) {
                 for l in 0..LANES {
                     x[l] = if times[l] > k { y[l] } else { x[l] };

@@ -1,6 +1,7 @@
 //! Small matrices side by side: each lane of a vector has a matrix of its own, and a loop over elements handles all of them. Every lane
 //! computes what the routines for a single matrix compute, in the same order.
 
+use super::lines::end_of_element;
 use super::real::Real;
 use crate::tensor::wide_function;
 
@@ -43,8 +44,11 @@ pub(super) struct Interleaved {
 
 impl Interleaved {
     pub(super) fn zeros(rows: usize, columns: usize) -> Interleaved {
-        let v = vec![[0.0; LANES]; rows * columns];
-        Interleaved { rows, columns, v }
+        Interleaved {
+            rows,
+            columns,
+            v: vec![[0.0; LANES]; rows * columns],
+        }
     }
 
     pub(super) fn at(&self, i: usize, j: usize) -> &Lanes {
@@ -92,7 +96,7 @@ fn subtract_product(y: &mut Lanes, f: &Lanes, x: &Lanes) {
 }
 
 #[inline(always)]
-fn divide(y: &mut Lanes, x: &Lanes) {
+pub(super) fn divide(y: &mut Lanes, x: &Lanes) {
     for l in 0..LANES {
         y[l] /= x[l];
     }
@@ -174,6 +178,7 @@ fn eliminate(a: &mut Interleaved, k: usize) {
         let f = row[k];
         for (y, x) in row[k + 1..].iter_mut().zip(right) {
             subtract_product(y, &f, x);
+            end_of_element();
         }
     }
 }
@@ -218,13 +223,14 @@ fn solve_factored_body(factors: &Interleaved, pivots: &Pivots, b: &mut Interleav
         subtract_rows(row, &factors.v[i * n + i + 1..(i + 1) * n], known);
         for x in row.iter_mut() {
             divide(x, &factors.v[i * n + i]);
+            end_of_element();
         }
     }
 }
 
 /// Subtracts from `row` the product of each factor and its row of `known`.
 #[inline(always)]
-fn subtract_rows(row: &mut [Lanes], factors: &[Lanes], known: &[Lanes]) {
+pub(super) fn subtract_rows(row: &mut [Lanes], factors: &[Lanes], known: &[Lanes]) {
     if let [x] = row {
         for (f, k) in factors.iter().zip(known) {
             subtract_product(x, f, k);
@@ -235,6 +241,7 @@ fn subtract_rows(row: &mut [Lanes], factors: &[Lanes], known: &[Lanes]) {
     for (f, k) in factors.iter().zip(known.chunks_exact(r)) {
         for (y, x) in row.iter_mut().zip(k) {
             subtract_product(y, f, x);
+            end_of_element();
         }
     }
 }
@@ -286,30 +293,6 @@ fn clear(a: &mut Interleaved, minor: &[usize; LANES]) {
         let known = if minor > 0 { minor - 1 } else { n };
         for (i, j) in (0..n).flat_map(|i| (known..n).map(move |j| (i, j))) {
             a.v[i * n + j][l] = 0.0;
-        }
-    }
-}
-
-wide_function! {
-    /// `out = a b`.
-    pub(super) fn multiply = multiply_body(a: &Interleaved, b: &Interleaved, out: &mut Interleaved)
-}
-
-#[inline(always)]
-fn multiply_body(a: &Interleaved, b: &Interleaved, out: &mut Interleaved) {
-    let (n, r) = (a.columns, b.columns);
-    (out.rows, out.columns) = (a.rows, r);
-    out.v.clear();
-    for i in 0..a.rows {
-        for j in 0..r {
-            let mut sum = [0.0; LANES];
-            for k in 0..n {
-                let (x, y) = (&a.v[i * n + k], &b.v[k * r + j]);
-                for l in 0..LANES {
-                    sum[l] += x[l] * y[l];
-                }
-            }
-            out.v.push(sum);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Householder reflections of small matrices side by side.
 
 use super::interleaved::{Interleaved, LANES, Lanes};
+use super::lines::end_of_element;
 use crate::tensor::wide_function;
 
 wide_function! {
@@ -75,6 +76,58 @@ fn reflection(x: &mut [Lanes]) -> (Lanes, Lanes) {
     (tau, beta)
 }
 
+/// A sum of squares below this counts as zero, as in [`Real::NOTHING`](super::real::Real::NOTHING).
+const NOTHING: f64 = 1e-280;
+
+/// [`reflection`] for vectors of matrices whose elements are finite and about one, as [`scaled_reflection`](super::lines::scaled_reflection).
+#[inline(always)]
+pub(super) fn scaled_reflection(x: &mut [Lanes]) -> (Lanes, Lanes) {
+    let alpha = std::mem::replace(&mut x[0], [1.0; LANES]);
+    let squares = dot(&x[1..], &x[1..]);
+    let (mut tau, mut beta, mut inverse) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    for l in 0..LANES {
+        let reflects = squares[l] >= NOTHING;
+        let length = -(alpha[l] * alpha[l] + squares[l]).sqrt().copysign(alpha[l]);
+        beta[l] = if reflects { length } else { alpha[l] };
+        tau[l] = if reflects { (length - alpha[l]) / length } else { 0.0 };
+        inverse[l] = if reflects { 1.0 / (alpha[l] - length) } else { 0.0 };
+    }
+    for x in x[1..].iter_mut() {
+        for l in 0..LANES {
+            x[l] *= inverse[l];
+        }
+        end_of_element();
+    }
+    (tau, beta)
+}
+
+/// The inner products of vectors.
+#[inline(always)]
+pub(super) fn dot(x: &[Lanes], y: &[Lanes]) -> Lanes {
+    let mut sum = [0.0; LANES];
+    for (x, y) in x.iter().zip(y) {
+        for l in 0..LANES {
+            sum[l] += x[l] * y[l];
+        }
+    }
+    sum
+}
+
+/// Applies reflections to vectors.
+#[inline(always)]
+pub(super) fn reflect_vector(x: &mut [Lanes], v: &[Lanes], tau: &Lanes) {
+    let mut factor = dot(x, v);
+    for l in 0..LANES {
+        factor[l] *= tau[l];
+    }
+    for (x, v) in x.iter_mut().zip(v) {
+        for l in 0..LANES {
+            x[l] -= factor[l] * v[l];
+        }
+        end_of_element();
+    }
+}
+
 /// Applies reflections from the left to the columns from `column` on of the rows from `row` on.
 #[inline(always)]
 fn reflect(a: &mut Interleaved, row: usize, column: usize, v: &[Lanes], tau: &Lanes) {
@@ -94,6 +147,7 @@ fn reflect(a: &mut Interleaved, row: usize, column: usize, v: &[Lanes], tau: &La
                 let y = x[l] + -tau[l] * v[l] * sum[l];
                 x[l] = if active[l] { y } else { x[l] };
             }
+            end_of_element();
         }
     }
 }

@@ -10,6 +10,13 @@ pub(super) fn add_scaled<T: Real>(y: &mut [T], f: T, x: &[T]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += f * *x);
 }
 
+/// Ends the body of a loop over elements of which a vector has one per lane. Without it, the compiler handles several elements at once,
+/// gathered from memory, instead of all lanes of one.
+#[inline(always)]
+pub(super) fn end_of_element() {
+    std::hint::black_box(());
+}
+
 /// The columns whose sums stay in registers while rows are added to them.
 const COLUMNS: usize = 32;
 
@@ -230,11 +237,17 @@ pub(super) fn reflect_rows<T: Real>(
 /// The largest magnitude of an element, as a power of two; 1 for zeros.
 pub(super) fn magnitude<T: Real>(v: &[T]) -> f64 {
     let most = v.iter().fold(T::ZERO, |m, x| if x.abs() > m { x.abs() } else { m });
-    let most: f64 = most.into();
-    if most > 0.0 {
-        2f64.powi(most.log2().floor().clamp(-1000.0, 1000.0) as i32)
-    } else {
-        1.0
+    power_of_two(most.into())
+}
+
+/// The power of two at or below a number that is not negative, among those whose reciprocals are normal numbers too; 1 for zero.
+pub(super) fn power_of_two(x: f64) -> f64 {
+    const EXPONENT: u64 = 0x7ff << 52;
+    // The largest and smallest results are 2^1000 and 2^-1000.
+    let (most, least) = (f64::from_bits(2023 << 52), f64::from_bits(23 << 52));
+    match x > 0.0 {
+        true => f64::from_bits(x.clamp(least, most).to_bits() & EXPONENT),
+        false => 1.0,
     }
 }
 

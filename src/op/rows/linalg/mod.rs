@@ -5,17 +5,25 @@
 //! Matrices of a batch are handled one after the other ([`matrix`], in [`blocks`] if they are large), or, if they are many and small,
 //! in groups: lane `l` of every vector belongs to matrix `l` ([`interleaved`]). [`transfer`] reads both forms from tensors.
 
+mod bands;
 mod bidiagonal;
 mod blocks;
 mod cholesky;
 pub(super) mod composites;
+mod divided;
 mod eigen;
 mod errors;
 mod exponential;
 mod factorize;
 mod factors;
 mod interleaved;
+mod interleaved_bidiagonal;
+mod interleaved_jacobi;
+mod interleaved_products;
 mod interleaved_qr;
+mod interleaved_scales;
+mod interleaved_symmetric;
+mod interleaved_triangles;
 mod lines;
 pub(super) mod matrix;
 mod norms;
@@ -23,18 +31,21 @@ mod real;
 mod reduction;
 mod reflections;
 mod rotations;
+mod secular;
+mod side_by_side;
 mod solutions;
 mod spectra;
+mod squared;
 mod symmetric;
 mod transfer;
 mod triangles;
 mod tridiagonal;
 
-use self::bidiagonal::singular_values_of;
+use self::bidiagonal::singular_values_of_all;
 use self::cholesky::{cholesky_rows, cholesky_solution_rows};
 use self::errors::{check_finite, checked_inverse};
 use self::matrix::tensor_from_numbers;
-use self::real::{Real, in_dtype};
+use self::real::in_dtype;
 use self::solutions::{determinant, inverse, slogdet, solve, solve_triangular};
 use self::transfer::Matrices;
 use crate::diag::Code;
@@ -276,12 +287,10 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let shape = [lead, &[*m.min(n)]].concat();
     let matrices = Matrices::of(a);
-    let all = in_dtype!(matrices, singular_values_in(a, &matrices))?;
+    check_finite("linalg.svd", &matrices, a)?;
+    let all = match side_by_side::suits(&matrices) {
+        true => side_by_side::singular_values(&matrices),
+        false => in_dtype!(matrices, singular_values_of_all(&matrices)),
+    };
     tensor_from_numbers(a.dtype(), &shape, all).map(Val::Leaf)
-}
-
-fn singular_values_in<T: Real>(a: &Tensor, matrices: &Matrices) -> OpResult<Vec<f64>> {
-    let all = matrices.all::<T>();
-    check_finite("linalg.svd", &all, a)?;
-    Ok(all.iter().flat_map(singular_values_of).collect())
 }

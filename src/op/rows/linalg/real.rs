@@ -29,7 +29,8 @@ pub(in crate::op::rows) trait Real:
     const ONE: Self;
     /// Whether a vector has twice as many of these numbers as f64.
     const NARROW: bool;
-    /// A sum of squares below this counts as zero, next to elements of about one: squares underflow. Those of f32 are summed in f64.
+    /// A sum of squares below this counts as zero, next to elements of about one: squares underflow, and a reflection of numbers that
+    /// nearly underflow would not be orthogonal.
     const NOTHING: Self;
 
     /// The nearest number.
@@ -75,7 +76,7 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, true, 0.0);
+real!(f32, F32, true, 1e-36);
 real!(f64, F64, false, 1e-280);
 
 /// Calls a generic function in the dtype that some [`Matrices`](super::transfer::Matrices) are computed in.

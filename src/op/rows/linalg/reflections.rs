@@ -109,6 +109,21 @@ pub(super) fn basis_of_rows<T: Real>(a: &Matrix<T>, taus: &[T]) -> Matrix<T> {
     })
 }
 
+/// Multiplies `c` from the left by the product of the reflections whose vectors are right of the diagonal of a square part.
+pub(super) fn apply_reflections_of_rows<T: Real>(a: &Matrix<T>, taus: &[T], c: &mut Matrix<T>) {
+    let n = a.columns;
+    let Some(last) = n.checked_sub(1) else {
+        return;
+    };
+    // As columns, one place to the right, they are below a diagonal; the first reflection changes nothing.
+    let (across, mut vectors) = (a.transposed(), Matrix::zeros(n, n));
+    for (i, row) in vectors.v.chunks_exact_mut(n).enumerate() {
+        row[1..].copy_from_slice(&across.row(i)[..last]);
+    }
+    let taus = [&[T::ZERO], &taus[..last]].concat();
+    apply_reflections(&vectors, &taus, c, false);
+}
+
 /// The number of columns that are multiplied at once.
 const STRIP: usize = 96;
 

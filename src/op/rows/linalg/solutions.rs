@@ -4,6 +4,7 @@ use super::blocks::{FEW, lu, solve_triangle};
 use super::errors::{check_codes, check_info};
 use super::factorize::{inverse_of, pivot_sign, solve_in_place};
 use super::interleaved::{self, Interleaved, LANES, Pivots};
+use super::interleaved_triangles;
 use super::is_vectors;
 use super::matrix::{Matrix, tensor_from_numbers};
 use super::real::{Real, in_dtype};
@@ -106,7 +107,8 @@ fn signs_and_logarithms_in<T: Real>(matrices: &Matrices) -> (Vec<f64>, Vec<f64>)
     let mut push = |sign: f64, diagonal: &mut dyn Iterator<Item = f64>| {
         let (mut s, mut log) = (sign, 0.0);
         for p in diagonal {
-            s = if p == 0.0 { 0.0 } else { s * p.signum() };
+            // As in torch, 0 and NaN have the sign 0.
+            s *= if p == 0.0 || p.is_nan() { 0.0 } else { p.signum() };
             log += p.abs().ln();
         }
         signs.push(s);
@@ -145,6 +147,12 @@ impl Equations {
 
     fn count(&self) -> usize {
         self.lead.iter().product()
+    }
+
+    /// Whether they should be solved side by side.
+    fn are_small(&self) -> bool {
+        let largest = self.a.rows.max(self.b.rows).max(self.b.columns);
+        interleaved::suits(self.count(), largest, largest)
     }
 
     /// The indices of equation `i`'s matrices.
@@ -212,8 +220,7 @@ pub(super) fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         check_codes("torch.linalg.solve", codes, a.rank() == 2)
     };
     let all = Equations::new(a, &b)?;
-    let largest = all.a.rows.max(all.b.rows).max(all.b.columns);
-    if interleaved::suits(all.count(), largest, largest) {
+    if all.are_small() {
         let out = solve_side_by_side(&all, left, &check)?;
         return tensor_from_numbers(a.dtype(), &result_shape(c)?, out).map(Val::Leaf);
     }
@@ -252,6 +259,11 @@ fn solve_side_by_side(all: &Equations, left: bool, check: &dyn Fn(usize, usize) 
 pub(super) fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("self")?, c.leaf("B")?);
     let (upper, unit, left) = (c.bool("upper")?, c.bool("unitriangular")?, c.bool("left")?);
+    let all = Equations::new(a, b)?;
+    if all.are_small() {
+        let solved = triangles_side_by_side(&all, left, upper, unit);
+        return tensor_from_numbers(a.dtype(), &result_shape(c)?, solved).map(Val::Leaf);
+    }
     let few = b.shape()[b.rank() - if left { 1 } else { 2 }] <= FEW;
     if few {
         // The equation from the right is solved transposed.
@@ -264,6 +276,20 @@ pub(super) fn solve_triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     // Transposing the equation swaps the triangles.
     in_dtype!(Matrices::of(a), solve_triangles(c, a, b, left, (upper == left, unit))).map(Val::Leaf)
+}
+
+/// The solutions of small triangular equations.
+fn triangles_side_by_side(all: &Equations, left: bool, upper: bool, unit: bool) -> Vec<f64> {
+    let (mut m, mut r, mut out) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
+    for first in interleaved::groups(all.count()) {
+        let places = interleaved::places(first, all.count()).map(|i| all.places(i));
+        all.a.interleave(places.map(|p| p.0), !left, &mut m);
+        all.b.interleave(places.map(|p| p.1), !left, &mut r);
+        // Transposing the equation swaps the triangles.
+        interleaved_triangles::solve_triangle(&m, &mut r, upper == left, unit);
+        r.append((all.count() - first).min(LANES), !left, &mut out);
+    }
+    out
 }
 
 fn solve_triangles<T: Real>(

@@ -3,14 +3,17 @@
 mod least_squares;
 
 use self::least_squares::{lstsq, lstsq_type};
+use super::bands::Band;
 use super::bidiagonal::{FEW_COLUMNS, large_svd, svd_of};
 use super::eigen::complete_basis;
 use super::errors::{check_codes, check_finite};
 use super::exponential::matrix_exponentials;
 use super::factors::{pack_results, with_least};
+use super::interleaved;
 use super::matrix::{Matrix, tensor_from_numbers};
 use super::real::{Real, in_dtype};
-use super::symmetric::{symmetric_eigen, symmetric_eigenvalues};
+use super::side_by_side;
+use super::symmetric::{eigenvalues_of_bands, symmetric_eigen, tridiagonal_band};
 use super::transfer::{Matrices, tensor_from_results};
 use super::{want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
@@ -203,20 +206,34 @@ fn is_vector(a: &[Dim], b: &[Dim]) -> bool {
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-/// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
-/// elements that are not finite.
-fn each_symmetric<T: Real>(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mut Matrix<T>>)) -> OpResult<()> {
-    let lower = match c.str("UPLO")? {
-        "L" | "l" => true,
-        "U" | "u" => false,
+/// Whether the lower triangle of symmetric matrices counts.
+fn is_lower(c: &Call<Tensor>) -> OpResult<bool> {
+    match c.str("UPLO")? {
+        "L" | "l" => Ok(true),
+        "U" | "u" => Ok(false),
         other => {
             let title = format!("Expected UPLO argument to be 'L' or 'U', but got {other}");
-            return Err(OpError::arg("UPLO", title));
+            Err(OpError::arg("UPLO", title))
         }
-    };
-    let x = c.leaf("self")?;
-    let (all, mut m) = (Matrices::of(x), Matrix::zeros(0, 0));
-    let n = all.rows;
+    }
+}
+
+/// The error for the symmetric matrix `i` of `n` columns, which has elements that are not finite.
+fn check_symmetric(c: &Call<Tensor>, n: usize, i: usize) -> OpResult<()> {
+    // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved by formulas.
+    let code = if n > 2 { n as i64 - 1 } else { 0 };
+    let is_matrix = c.leaf("self")?.rank() == 2;
+    check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), is_matrix)
+}
+
+/// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
+/// elements that are not finite.
+fn each_symmetric<T: Real>(
+    c: &Call<Tensor>,
+    all: &Matrices,
+    mut f: impl FnMut(usize, Option<&mut Matrix<T>>),
+) -> OpResult<()> {
+    let (lower, n, mut m) = (is_lower(c)?, all.rows, Matrix::zeros(0, 0));
     for i in 0..all.count {
         match lower {
             true => all.read_transposed(i, &mut m),
@@ -228,10 +245,7 @@ fn each_symmetric<T: Real>(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mu
         }
         let finite = m.is_finite();
         if !finite {
-            // LAPACK returns the number of off-diagonal elements that did not converge to 0. Small matrices are solved
-            // by formulas.
-            let code = if n > 2 { n as i64 - 1 } else { 0 };
-            check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), x.rank() == 2)?;
+            check_symmetric(c, n, i)?;
         }
         f(n, finite.then_some(&mut m));
     }
@@ -239,12 +253,18 @@ fn each_symmetric<T: Real>(c: &Call<Tensor>, mut f: impl FnMut(usize, Option<&mu
 }
 
 fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    in_dtype!(Matrices::of(c.leaf("self")?), eigh_in(c))
+    let all = Matrices::of(c.leaf("self")?);
+    if side_by_side::suits(&all) {
+        let check = |i: usize| check_symmetric(c, all.rows, i);
+        let (values, vectors) = side_by_side::eigenvectors(&all, is_lower(c)?, &check)?;
+        return pack_results(c, vec![values.into(), vectors.into()]);
+    }
+    in_dtype!(all, eigh_in(c, &all))
 }
 
-fn eigh_in<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+fn eigh_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Val<Tensor>> {
     let (mut values, mut vectors) = (vec![], vec![]);
-    each_symmetric::<T>(c, |n, m| {
+    each_symmetric::<T>(c, all, |n, m| {
         if let Some(m) = m {
             let (s, mut v) = symmetric_eigen(m);
             values.extend(s);
@@ -260,40 +280,50 @@ fn eigh_in<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
-    let all = in_dtype!(Matrices::of(x), eigenvalues_in(c))?;
-    tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], all).map(Val::Leaf)
+    let matrices = Matrices::of(x);
+    let values = match side_by_side::suits(&matrices) {
+        true => {
+            let check = |i: usize| check_symmetric(c, matrices.rows, i);
+            side_by_side::eigenvalues(&matrices, is_lower(c)?, &check)?
+        }
+        false => in_dtype!(matrices, eigenvalues_in(c, &matrices))?,
+    };
+    tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], values).map(Val::Leaf)
 }
 
-fn eigenvalues_in<T: Real>(c: &Call<Tensor>) -> OpResult<Vec<f64>> {
-    let mut all = vec![];
-    each_symmetric::<T>(c, |n, m| match m {
-        Some(m) => all.extend(symmetric_eigenvalues(m)),
-        None => all.extend(std::iter::repeat_n(f64::NAN, n)),
+fn eigenvalues_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Vec<f64>> {
+    let mut bands = vec![];
+    each_symmetric::<T>(c, all, |n, m| {
+        bands.push(m.map_or_else(|| Band::undefined(n), tridiagonal_band));
     })?;
-    Ok(all)
+    Ok(eigenvalues_of_bands(bands))
 }
 
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let all = Matrices::of(c.leaf("A")?);
+    let a = c.leaf("A")?;
+    let all = Matrices::of(a);
+    check_finite("linalg.svd", &all, a)?;
+    if interleaved::suits(all.count, all.rows, all.columns) {
+        let groups = interleaved::groups(all.count);
+        return pack_svd(c, groups.flat_map(|first| side_by_side::svd_of_group(&all, first)));
+    }
     match all.are_narrow() && all.rows.min(all.columns) >= FEW_COLUMNS {
-        true => svd_by::<f32>(c, &all, large_svd),
-        false => svd_by::<f64>(c, &all, svd_of),
+        true => pack_svd::<f32>(c, (0..all.count).map(|i| large_svd(&all.matrix(i)))),
+        false => pack_svd::<f64>(c, (0..all.count).map(|i| svd_of(&all.matrix(i)))),
     }
 }
 
 /// U, the singular values, and V.
 type Svd<T> = (Matrix<T>, Vec<f64>, Matrix<T>);
 
-fn svd_by<T: Real>(c: &Call<Tensor>, all: &Matrices, svd_of: fn(&Matrix<T>) -> Svd<T>) -> OpResult<Val<Tensor>> {
+fn pack_svd<T: Real>(c: &Call<Tensor>, all: impl Iterator<Item = Svd<T>>) -> OpResult<Val<Tensor>> {
     let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
-    let full = c.bool("full_matrices")?;
-    let all = all.all();
-    check_finite("linalg.svd", &all, c.leaf("A")?)?;
-    for m in all {
-        let (mut u, s, mut v) = svd_of(&m);
+    let (full, shape) = (c.bool("full_matrices")?, c.leaf("A")?.shape());
+    let (rows, columns) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    for (mut u, s, mut v) in all {
         if full {
             let k = s.len();
-            (u, v) = (complete_basis(u, k, m.rows), complete_basis(v, k, m.columns));
+            (u, v) = (complete_basis(u, k, rows), complete_basis(v, k, columns));
         }
         left.extend(u.v);
         values.extend(s);

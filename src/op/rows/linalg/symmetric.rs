@@ -1,40 +1,80 @@
 //! Eigenvalues of symmetric matrices: Householder's reduction to a tridiagonal matrix, and the implicit QL algorithm
 //! (Martin, Reinsch and Wilkinson 1968; Dubrulle 1970).
 
+use super::bands::{Band, append_ascending, diagonalise_all};
+use super::divided::{Eigen, tridiagonal_eigen};
+use super::interleaved_symmetric;
 use super::lines::{divide_all, magnitude};
 use super::matrix::Matrix;
 use super::real::Real;
-use super::reflections::basis_of_rows;
+use super::reflections::{apply_reflections_of_rows, basis_of_rows};
 use super::rotations::RotatedRows;
 use super::tridiagonal::{Tridiagonal, tridiagonal};
 use crate::tensor::wide_function;
 
 /// The maximum number of steps per eigenvalue. Two are common.
-const STEPS: usize = 60;
+pub(super) const STEPS: usize = 60;
 
 /// What counts as zero next to elements of a magnitude of about one: far below their rounding errors, and so large that no product of four
 /// such numbers underflows. Else rotations of what is left of a matrix of low rank would not be orthogonal.
-const TINY: f64 = 1e-30;
+pub(super) const TINY: f64 = 1e-30;
 
-/// The eigenvalues of a symmetric matrix of finite numbers in ascending order. Only the upper triangle counts, and is overwritten.
-pub(in crate::op::rows) fn symmetric_eigenvalues<T: Real>(a: &mut Matrix<T>) -> Vec<f64> {
-    let (mut t, scale) = scaled_tridiagonal(a);
-    diagonalise(&mut t.diagonal, &mut t.below);
-    t.diagonal.iter_mut().for_each(|x| *x *= scale);
-    t.diagonal.sort_by(f64::total_cmp);
-    t.diagonal
+/// The tridiagonal form of a symmetric matrix of finite numbers. Only the upper triangle counts, and is overwritten.
+pub(super) fn tridiagonal_band<T: Real>(a: &mut Matrix<T>) -> Band {
+    let (t, scale) = scaled_tridiagonal(a);
+    Band {
+        diagonal: t.diagonal,
+        beside: t.below,
+        scale,
+    }
 }
+
+/// The eigenvalues of tridiagonal matrices, each in ascending order.
+pub(super) fn eigenvalues_of_bands(mut bands: Vec<Band>) -> Vec<f64> {
+    diagonalise_all(&mut bands, diagonalise, interleaved_symmetric::diagonalise);
+    let mut out = vec![];
+    for band in bands {
+        append_ascending(band.diagonal.into_iter(), band.scale, &mut out);
+    }
+    out
+}
+
+/// Above this number of columns, tridiagonal matrices are divided.
+const UNDIVIDED: usize = 32;
 
 /// The eigenvalues of a symmetric matrix of finite numbers in ascending order, and its eigenvectors as columns. Only the upper triangle
 /// counts, and is overwritten.
 pub(in crate::op::rows) fn symmetric_eigen<T: Real>(a: &mut Matrix<T>) -> (Vec<f64>, Matrix<T>) {
     let (mut t, scale) = scaled_tridiagonal(a);
-    let mut vectors = RotatedRows::new(&basis_of_rows(a, &t.taus));
-    diagonalise_vectors(&mut t.diagonal, &mut t.below, &mut vectors);
-    let values: Vec<f64> = t.diagonal.iter().map(|x| x * scale).collect();
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
-    (order.iter().map(|&i| values[i]).collect(), vectors.finish(&order))
+    let (mut values, vectors) = match a.rows > UNDIVIDED {
+        true => {
+            let found = tridiagonal_eigen::<T>(&mut t.diagonal, &mut t.below);
+            let mut vectors = found.vectors.transposed();
+            apply_reflections_of_rows(a, &t.taus, &mut vectors);
+            (found.values, vectors)
+        }
+        false => rotated_eigen(&mut t.diagonal, &mut t.below, &basis_of_rows(a, &t.taus)),
+    };
+    values.iter_mut().for_each(|x| *x *= scale);
+    (values, vectors)
+}
+
+/// The eigenvalues of a tridiagonal matrix in ascending order, and the rows of a basis as columns, rotated to eigenvectors.
+fn rotated_eigen<T: Real>(d: &mut [f64], e: &mut [f64], basis: &Matrix<T>) -> (Vec<f64>, Matrix<T>) {
+    let mut vectors = RotatedRows::new(basis);
+    diagonalise_vectors(d, e, &mut vectors);
+    let mut order: Vec<usize> = (0..d.len()).collect();
+    order.sort_by(|&i, &j| d[i].total_cmp(&d[j]));
+    (order.iter().map(|&i| d[i]).collect(), vectors.finish(&order))
+}
+
+/// The eigenvalues of a tridiagonal matrix, and its eigenvectors, by rotations.
+pub(super) fn undivided_eigen<T: Real>(d: &mut [f64], e: &mut [f64]) -> Eigen<T> {
+    let (values, vectors) = rotated_eigen(d, e, &Matrix::eye(d.len()));
+    Eigen {
+        values,
+        vectors: vectors.transposed(),
+    }
 }
 
 /// The tridiagonal matrix for `a` divided by a power of two, and that power.
@@ -45,7 +85,8 @@ fn scaled_tridiagonal<T: Real>(a: &mut Matrix<T>) -> (Tridiagonal<T>, f64) {
 }
 
 wide_function! {
-    fn diagonalise = root_free_ql(d: &mut [f64], e: &mut [f64])
+    /// The eigenvalues of a tridiagonal matrix in any order, in place of its diagonal.
+    pub(super) fn diagonalise = root_free_ql(d: &mut [f64], e: &mut [f64])
 }
 
 wide_function! {
@@ -181,7 +222,7 @@ mod tests {
                 assert!(far(&scaled.times(&v.transposed()), &a) <= 1e-12 * scale, "{n}");
                 assert!(far(&v.transposed().times(&v), &Matrix::eye(n)) < 1e-13, "{n}");
                 assert!(values.is_sorted());
-                let alone = symmetric_eigenvalues(&mut a.clone());
+                let alone = eigenvalues_of_bands(vec![tridiagonal_band(&mut a.clone())]);
                 assert!(
                     alone.iter().zip(&values).all(|(x, y)| (x - y).abs() <= 1e-12 * scale),
                     "{n}"

@@ -1,6 +1,6 @@
 //! Matrices from tensors, and tensors from their results.
 
-use super::interleaved::{Interleaved, LANES, MOST};
+use super::interleaved::{Interleaved, LANES, Lanes, MOST};
 use super::matrix::Matrix;
 use super::real::Real;
 use crate::op::OpResult;
@@ -42,6 +42,11 @@ impl Matrices {
         self.numbers.dtype() == DType::F32 && self.rows.max(self.columns) > MOST
     }
 
+    /// The dtype of the elements: f32 or f64.
+    pub(super) fn dtype(&self) -> DType {
+        self.numbers.dtype()
+    }
+
     /// The elements of matrix `i`, whose dtype is `T`'s.
     pub(super) fn stored<T: Real>(&self, i: usize) -> &[T] {
         let size = self.rows * self.columns;
@@ -64,38 +69,55 @@ impl Matrices {
         *out = out.transposed();
     }
 
+    /// Matrix `i`.
+    pub(super) fn matrix<T: Real>(&self, i: usize) -> Matrix<T> {
+        let mut m = Matrix::zeros(0, 0);
+        self.read(i, &mut m);
+        m
+    }
+
     /// All matrices.
     pub(super) fn all<T: Real>(&self) -> Vec<Matrix<T>> {
-        let matrix = |i: usize| {
-            let mut m = Matrix::zeros(0, 0);
-            self.read(i, &mut m);
-            m
-        };
-        (0..self.count).map(matrix).collect()
+        (0..self.count).map(|i| self.matrix(i)).collect()
+    }
+
+    /// Whether matrix `i` has neither infinities nor NaN.
+    pub(super) fn is_finite(&self, i: usize) -> bool {
+        match self.numbers.dtype() {
+            DType::F32 => self.stored::<f32>(i).iter().all(|x| x.is_finite()),
+            _ => self.stored::<f64>(i).iter().all(|x| x.is_finite()),
+        }
     }
 
     /// Replaces `out` by the matrices with these indices, one per lane, transposed or not.
     pub(super) fn interleave(&self, places: [usize; LANES], transposed: bool, out: &mut Interleaved) {
         let (rows, columns, size) = (self.rows, self.columns, self.rows * self.columns);
-        let order = if transposed { (columns, rows) } else { (rows, columns) };
-        (out.rows, out.columns) = order;
-        out.v.clear();
+        (out.rows, out.columns) = if transposed { (columns, rows) } else { (rows, columns) };
+        out.v.resize(size, [0.0; LANES]);
         let starts = places.map(|p| p * size);
-        let mut gather = |read: &dyn Fn(usize) -> [f64; LANES]| match transposed {
-            true => (0..columns).for_each(|j| out.v.extend((0..rows).map(|i| read(i * columns + j)))),
-            false => out.v.extend((0..size).map(read)),
-        };
+        let width = transposed.then_some(columns);
         match self.numbers.dtype() {
-            DType::F32 => gather(&|e| element_of(self.numbers.as_slice::<f32>(), &starts, e)),
-            _ => gather(&|e| element_of(self.numbers.as_slice::<f64>(), &starts, e)),
+            DType::F32 => fill_lanes(self.numbers.as_slice::<f32>(), starts, width, &mut out.v),
+            _ => fill_lanes(self.numbers.as_slice::<f64>(), starts, width, &mut out.v),
         }
     }
 }
 
-/// Element `e` of the matrices that start at `starts`.
-#[inline(always)]
-fn element_of<T: Copy + Into<f64>>(v: &[T], starts: &[usize; LANES], e: usize) -> [f64; LANES] {
-    std::array::from_fn(|l| v[starts[l] + e].into())
+/// Writes the elements of the matrices that start at `starts` to the lanes; transposed if their number of columns is given.
+fn fill_lanes<T: Copy + Into<f64>>(v: &[T], starts: [usize; LANES], columns: Option<usize>, out: &mut [Lanes]) {
+    let all: [&[T]; LANES] = starts.map(|s| &v[s..s + out.len()]);
+    let Some(columns) = columns else {
+        for (e, x) in out.iter_mut().enumerate() {
+            *x = std::array::from_fn(|l| all[l][e].into());
+        }
+        return;
+    };
+    let rows = out.len().checked_div(columns).unwrap_or(0);
+    for (j, line) in out.chunks_exact_mut(rows.max(1)).enumerate() {
+        for (i, x) in line.iter_mut().enumerate() {
+            *x = std::array::from_fn(|l| all[l][i * columns + j].into());
+        }
+    }
 }
 
 /// The matrices in the last two dims of a tensor, in f64.

@@ -18,8 +18,10 @@ pub(super) struct Triangle {
 
 /// The rows of the triangle that are handled at once.
 const ROWS: usize = 4;
-/// The lines that are handled at once.
-const LINES: usize = 2;
+/// The lines that are handled at once: unknowns of a line wait for each other.
+const LINES: usize = 4;
+/// The lines whose products with rows are in registers at once.
+const PAIR: usize = 2;
 
 wide_function! {
     /// [`solve_lines_of`].
@@ -32,18 +34,25 @@ fn solve_lines_of<T: Real>(a: &[T], lines: &mut [T], n: usize, t: Triangle) {
     if n == 0 {
         return;
     }
-    let (pairs, last) = lines.split_at_mut(lines.len() / (LINES * n) * LINES * n);
-    for pair in pairs.chunks_exact_mut(LINES * n) {
+    let (groups, rest) = lines.split_at_mut(lines.len() / (LINES * n) * LINES * n);
+    for group in groups.chunks_exact_mut(LINES * n) {
+        let (first, second) = group.split_at_mut(PAIR * n);
+        let ((w, x), (y, z)) = (first.split_at_mut(n), second.split_at_mut(n));
+        solve_group::<T, LINES, PAIR>(a, [w, x, y, z], n, t);
+    }
+    let (pair, last) = rest.split_at_mut(rest.len() / (PAIR * n) * PAIR * n);
+    for pair in pair.chunks_exact_mut(PAIR * n) {
         let (x, y) = pair.split_at_mut(n);
-        solve_group::<T, LINES>(a, [x, y], n, t);
+        solve_group::<T, PAIR, PAIR>(a, [x, y], n, t);
     }
     for line in last.chunks_exact_mut(n) {
-        solve_group::<T, 1>(a, [line], n, t);
+        solve_group::<T, 1, 1>(a, [line], n, t);
     }
 }
 
+/// Solves for `N` lines, whose products with rows are computed for `P` lines at once.
 #[inline(always)]
-fn solve_group<T: Real, const N: usize>(a: &[T], mut lines: [&mut [T]; N], n: usize, t: Triangle) {
+fn solve_group<T: Real, const N: usize, const P: usize>(a: &[T], mut lines: [&mut [T]; N], n: usize, t: Triangle) {
     let descending = t.upper != t.transposed;
     let count = n.div_ceil(ROWS);
     for step in 0..count {
@@ -52,11 +61,8 @@ fn solve_group<T: Real, const N: usize>(a: &[T], mut lines: [&mut [T]; N], n: us
         let known = if descending { end..n } else { 0..start };
         // Rows of a transposed matrix are subtracted as soon as their unknowns are known, others when theirs are needed.
         if !t.transposed && end - start == ROWS {
-            let sums = inner_products::<T, N>(a, n, start, known.start, known.end, &lines);
-            for (line, sums) in lines.iter_mut().zip(sums) {
-                for (x, sum) in line[start..end].iter_mut().zip(sums) {
-                    *x -= sum;
-                }
+            for part in lines.as_chunks_mut::<P>().0 {
+                subtract_known::<T, P>(a, n, start, known.clone(), part);
             }
         } else if !t.transposed {
             for (i, line) in (start..end).flat_map(|i| (0..N).map(move |r| (i, r))) {
@@ -67,10 +73,71 @@ fn solve_group<T: Real, const N: usize>(a: &[T], mut lines: [&mut [T]; N], n: us
                 lines[line][i] -= sum;
             }
         }
-        solve_corner(a, &mut lines, n, start, end, t);
+        match (end - start == ROWS, descending) {
+            (true, true) => solve_whole_corner::<T, N, true>(a, &mut lines, n, start, t),
+            (true, false) => solve_whole_corner::<T, N, false>(a, &mut lines, n, start, t),
+            _ => solve_corner(a, &mut lines, n, start, end, t),
+        }
         if t.transposed {
             let rest = if descending { 0..start } else { end..n };
             subtract_rows::<T, N>(a, n, start, end, rest.start, rest.end, &mut lines);
+        }
+    }
+}
+
+/// Subtracts from [`ROWS`] elements of each line, from `start` on, the products of their rows and the known elements.
+#[inline(always)]
+fn subtract_known<T: Real, const N: usize>(
+    a: &[T],
+    n: usize,
+    start: usize,
+    known: std::ops::Range<usize>,
+    lines: &mut [&mut [T]; N],
+) {
+    let sums = inner_products::<T, N>(a, n, start, known.start, known.end, lines);
+    for (line, sums) in lines.iter_mut().zip(sums) {
+        for (x, sum) in line[start..start + ROWS].iter_mut().zip(sums) {
+            *x -= sum;
+        }
+    }
+}
+
+/// [`solve_corner`] for [`ROWS`] unknowns, of all lines at once.
+#[inline(always)]
+fn solve_whole_corner<T: Real, const N: usize, const DESCENDING: bool>(
+    a: &[T],
+    lines: &mut [&mut [T]; N],
+    n: usize,
+    start: usize,
+    t: Triangle,
+) {
+    let (mut corner, mut x) = ([[T::ZERO; ROWS]; ROWS], [[T::ZERO; N]; ROWS]);
+    for i in 0..ROWS {
+        let row = &a[(start + i) * n + start..][..ROWS];
+        for j in 0..ROWS {
+            let (i, j) = if t.transposed { (j, i) } else { (i, j) };
+            corner[i][j] = row[if t.transposed { i } else { j }];
+        }
+        for r in 0..N {
+            x[i][r] = lines[r][start + i];
+        }
+    }
+    for step in 0..ROWS {
+        let i = if DESCENDING { ROWS - 1 - step } else { step };
+        let mut sum = x[i];
+        for known in 0..step {
+            let j = if DESCENDING { ROWS - 1 - known } else { known };
+            for r in 0..N {
+                sum[r] -= corner[i][j] * x[j][r];
+            }
+        }
+        for r in 0..N {
+            x[i][r] = if t.unit { sum[r] } else { sum[r] / corner[i][i] };
+        }
+    }
+    for (r, line) in lines.iter_mut().enumerate() {
+        for i in 0..ROWS {
+            line[start + i] = x[i][r];
         }
     }
 }

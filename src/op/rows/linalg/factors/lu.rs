@@ -1,6 +1,7 @@
 //! LU factors, and solutions by them.
 
 use super::{factors_type, pack_results, same_dtype, with_least};
+use crate::op::rows::dense::zeros;
 use crate::op::rows::linalg::blocks::solve_triangle;
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
 use crate::op::rows::linalg::factorize::{row_order, solve_factored};
@@ -9,7 +10,7 @@ use crate::op::rows::linalg::real::{Real, in_dtype};
 use crate::op::rows::linalg::solutions::{Factors, each_lu, solve_batch};
 use crate::op::rows::linalg::transfer::{Matrices, Results};
 use crate::op::rows::linalg::{solution_type, want_matrices, want_square};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -124,6 +125,11 @@ fn unpack_type(c: &Call<TensorType>) -> OpResult<Type> {
 pub(super) fn pivots_of(t: &Tensor) -> Vec<Vec<i64>> {
     let n = t.shape().last().copied().unwrap_or(0);
     let count: usize = t.shape().iter().rev().skip(1).product();
+    if t.dtype() == DType::I32 {
+        let all = t.as_slice::<i32>();
+        let row = |i: usize| all[i * n..(i + 1) * n].iter().map(|p| i64::from(*p)).collect();
+        return (0..count).map(row).collect();
+    }
     let row = |i: usize| (i * n..(i + 1) * n).map(|k| t.get(k).to_i64()).collect();
     (0..count).map(row).collect()
 }
@@ -163,36 +169,59 @@ fn lu_factor_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<
 }
 
 fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let all = Matrices::of(c.leaf("LU_data")?);
-    in_dtype!(all, lu_unpack_in(c, &all))
+    let data = c.leaf("LU_data")?;
+    let all = Matrices::of(data);
+    let out = match all.dtype() {
+        DType::F32 => lu_unpack_in::<f32>(c, &all)?,
+        _ => lu_unpack_in::<f64>(c, &all)?,
+    };
+    Ok(Val::Tuple(
+        out.into_iter().map(|t| Val::Leaf(t.to(data.dtype()))).collect(),
+    ))
 }
 
-fn lu_unpack_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Val<Tensor>> {
+/// P, L and U; tensors without elements stand for those that are not requested.
+fn lu_unpack_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Vec<Tensor>> {
     let (rows, columns) = (all.rows, all.columns);
     let pivots = lu_pivots(c.leaf("LU_pivots")?, rows)?;
     let least = rows.min(columns);
-    let (mut p, mut l, mut u) = (vec![], vec![], vec![]);
-    let (mut m, mut order) = (Matrix::<T>::zeros(0, 0), vec![]);
+    let types = c.op.result_type(&c.types(), &mut Sizes::default())?;
+    let shapes = types.leaves().into_iter().map(|t| t.fixed_shape().unwrap_or_default());
+    let mut out = shapes
+        .map(|s| zeros(all.dtype(), &s))
+        .collect::<OpResult<Vec<Tensor>>>()?;
+    let [p, l, u] = &mut out[..] else {
+        return Err(OpError::value("torch.lu_unpack has three results"));
+    };
+    let (p, l, u) = (p.as_mut_slice::<T>(), l.as_mut_slice::<T>(), u.as_mut_slice::<T>());
+    let (mut order, requested) = (vec![], [c.bool("unpack_pivots")?, c.bool("unpack_data")?]);
     for (i, pivots) in pivots.iter().enumerate().take(all.count) {
-        all.read(i, &mut m);
-        let start = p.len();
-        p.resize(start + rows * rows, T::ZERO);
-        row_order(rows, pivots, &mut order);
-        order
-            .iter()
-            .enumerate()
-            .for_each(|(j, &row)| p[start + row * rows + j] = T::ONE);
-        for (r, row) in m.v.chunks_exact(columns.max(1)).enumerate() {
-            let known = r.min(least);
-            l.extend_from_slice(&row[..known]);
-            l.extend((known..least).map(|j| if j == r { T::ONE } else { T::ZERO }));
-            if r < least {
-                u.extend(std::iter::repeat_n(T::ZERO, r));
-                u.extend_from_slice(&row[r..]);
-            }
+        if requested[0] {
+            row_order(rows, pivots, &mut order);
+            let p = &mut p[i * rows * rows..(i + 1) * rows * rows];
+            order.iter().enumerate().for_each(|(j, row)| p[row * rows + j] = T::ONE);
+        }
+        if requested[1] {
+            let l = &mut l[i * rows * least..(i + 1) * rows * least];
+            let u = &mut u[i * least * columns..(i + 1) * least * columns];
+            unpack_triangles(all.stored(i), columns, l, u);
         }
     }
-    pack_results(c, [p, l, u].map(T::results).into())
+    Ok(out)
+}
+
+/// Writes the triangles of a matrix to zeros.
+fn unpack_triangles<T: Real>(m: &[T], columns: usize, l: &mut [T], u: &mut [T]) {
+    let least = u.len() / columns.max(1);
+    for (r, row) in m.chunks_exact(columns.max(1)).enumerate() {
+        let below = &mut l[r * least..(r + 1) * least];
+        let known = r.min(least);
+        below[..known].copy_from_slice(&row[..known]);
+        if r < least {
+            below[r] = T::ONE;
+            u[r * columns + r..(r + 1) * columns].copy_from_slice(&row[r..]);
+        }
+    }
 }
 
 fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
