@@ -132,7 +132,7 @@ impl Isa {
     const BY_PREFERENCE: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
 
     /// The features that it requires.
-    fn needed_features(self) -> &'static [Feature] {
+    const fn needed_features(self) -> &'static [Feature] {
         match self {
             Isa::Portable => &[],
             Isa::Avx2 => &[Avx2, Fma],
@@ -288,10 +288,16 @@ impl Target {
     }
 
     /// The instruction set of the hand-written kernels to use.
+    #[inline]
     pub fn isa(self) -> Isa {
-        let mut all = Isa::BY_PREFERENCE.into_iter();
-        let found = all.find(|isa| self.has_all(isa.needed_features()));
-        found.unwrap_or(Isa::Portable)
+        // Constants, because short loops ask before each run.
+        const AVX512: u32 = bits_of(Isa::Avx512.needed_features());
+        const AVX2: u32 = bits_of(Isa::Avx2.needed_features());
+        match self.features {
+            f if f & AVX512 == AVX512 => Isa::Avx512,
+            f if f & AVX2 == AVX2 => Isa::Avx2,
+            _ => Isa::Portable,
+        }
     }
 
     /// The features that both have.
@@ -317,6 +323,16 @@ impl Target {
     }
 }
 
+/// The bits of features in a [`Target`].
+const fn bits_of(features: &[Feature]) -> u32 {
+    let (mut bits, mut i) = (0, 0);
+    while i < features.len() {
+        bits |= 1 << features[i] as u8;
+        i += 1;
+    }
+    bits
+}
+
 thread_local! {
     /// The target of the work on this thread; `None` for the machine.
     static OF_THREAD: Cell<Option<Target>> = const { Cell::new(None) };
@@ -338,6 +354,7 @@ pub(crate) fn with_target<R>(target: Target, work: impl FnOnce() -> R) -> R {
 }
 
 /// The target of the work on this thread. The machine has all of its features.
+#[inline]
 pub(crate) fn thread_target() -> Target {
     OF_THREAD.get().unwrap_or_else(Target::native)
 }

@@ -59,9 +59,9 @@ fn bools(array: &Array) -> Result<Tensor, LayoutError> {
     Ok(View::from_bools(&array.shape, &truths)?.to_tensor())
 }
 
-/// Whether all bytes of an array of bools are 0 or 1.
+/// Whether an array of bools has no gaps, and all its bytes are 0 or 1.
 fn are_bools_clean(array: &Array) -> bool {
-    if array.strides.is_some() {
+    if array.strides.as_deref().is_some_and(|s| !is_row_major(&array.shape, s)) {
         return false;
     }
     let count = array.shape.iter().product();
@@ -71,4 +71,14 @@ fn are_bools_clean(array: &Array) -> bool {
     // SAFETY: the array is row-major without gaps, and its owner keeps the memory alive.
     let bytes = unsafe { std::slice::from_raw_parts(array.data, count) };
     bytes.iter().fold(0, |all, b| all | b) <= 1
+}
+
+/// Whether elements with these strides are in row-major order without gaps.
+fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
+    let mut next = 1;
+    shape.iter().zip(strides).rev().all(|(&n, &stride)| {
+        let fits = n == 1 || stride == next;
+        next = next.saturating_mul(n as isize);
+        fits
+    })
 }

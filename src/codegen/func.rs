@@ -96,6 +96,7 @@ impl<'a> FunctionLowering<'a> {
             range,
             aligned: false,
             outside: None,
+            inside: None,
             decided: HashMap::new(),
             unused: HashSet::new(),
             may_stream: may_stream(k),

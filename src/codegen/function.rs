@@ -1,5 +1,6 @@
 //! Compiles one kernel to one function of a Cranelift module, for either back end.
 
+use super::conditions::move_as_bytes;
 use super::packed::{self, PackedLanes};
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
@@ -47,7 +48,8 @@ impl FunctionWriter {
         module: &mut dyn Module,
         symbol: &str,
     ) -> Result<(FuncId, FunctionInfo), String> {
-        let k = hoist_invariants(k);
+        let mut k = hoist_invariants(k);
+        move_as_bytes(&mut k);
         let (shape, narrow) = choose_shape(&k, self.max_width());
         let mut code = self.compile_up_to_width(&k, module, shape)?;
         code.info.narrow = narrow;

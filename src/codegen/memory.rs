@@ -109,13 +109,13 @@ impl FunctionLowering<'_> {
     }
 
     /// An I8 that says whether all conditions hold at this scalar iteration, or `None` if there is nothing to test.
-    /// Within a group it covers the conditions that do not depend on the group's variable; the others are known to
-    /// hold.
+    /// Within a group, and in the iterations beside groups, it covers the conditions that do not depend on the loop's variable; the
+    /// others are known to hold.
     fn lower_conditions(&mut self, conds: &[Cond]) -> Option<Value> {
-        let lane = self.lane_var();
+        let within = self.lane_var().or(self.inside);
         let mut all = None;
         for c in conds {
-            if lane.is_some_and(|v| c.expr.stride(v) != 0) || self.is_always_true(c) {
+            if within.is_some_and(|v| c.expr.stride(v) != 0) || self.is_always_true(c) {
                 continue;
             }
             let x = self.lower_affine(&c.expr);

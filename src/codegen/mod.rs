@@ -18,6 +18,7 @@ mod analysis;
 mod asm;
 mod cache;
 mod calls;
+mod conditions;
 mod convert;
 mod elements;
 mod exp;

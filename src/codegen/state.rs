@@ -94,6 +94,8 @@ pub(super) struct FunctionLowering<'a> {
     pub aligned: bool,
     /// The variable of a vector loop whose guarded loads are out of range, in the iterations being lowered.
     pub outside: Option<Var>,
+    /// The variable of a vector loop whose guards hold, in the single iterations being lowered.
+    pub inside: Option<Var>,
     /// The comparisons whose results are known, in the iterations being lowered.
     pub decided: HashMap<kernel::Value, bool>,
     /// The values that nothing reads, in the iterations being lowered.

@@ -4,13 +4,14 @@
 //! then groups of four, then the last three one by one. A sum keeps one accumulator per lane through the groups, and
 //! `reduce` combines them into one scalar.
 
-use super::analysis::{body_shape, body_weight, constants_of, find_varying, stores_of};
+use super::analysis::{UNROLL, body_shape, body_weight, constants_of, find_varying, stores_of};
 use super::lanes::RegisterClass;
 use super::state::{End, FunctionLowering, LoopState, LoweredValue, VarAt};
 use crate::kernel::{self, Loop, ReduceOp};
 use crate::math::functions::LANES_PER_CALL;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// The maximum number of values kept in vector registers throughout a loop of groups.
 const KEPT: usize = 6;
@@ -20,6 +21,9 @@ const STRAIGHT: usize = 96;
 
 /// The reductions' results so far, for each row in lockstep (see [`rows`](super::rows)), if there were iterations.
 pub(super) type RowResults = Vec<Option<LoopState>>;
+
+/// The number of single iterations whose terms are combined one after the other.
+const PART: i64 = 4;
 
 /// The number of groups in a block of a float sum. Each block is summed separately.
 const BLOCK: i64 = 256;
@@ -59,7 +63,7 @@ impl FunctionLowering<'_> {
         }
         self.aligned = false;
         next = self.masked_part(l, next, high);
-        self.scalar_part(l, next, high, &mut acc);
+        self.inside_part(l, next, high, &mut acc);
         self.outside_part(l, border, high, end, &mut acc);
         self.each_row(|s, r| {
             s.close_loop(l);
@@ -93,6 +97,13 @@ impl FunctionLowering<'_> {
         self.outside = None;
     }
 
+    /// Lowers iterations one by one where no guarded load is out of range.
+    fn inside_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
+        let before = self.inside.replace(l.vars[0]);
+        self.scalar_part(l, start, end, acc);
+        self.inside = before;
+    }
+
     /// Lowers iterations one by one, and combines their results with those of earlier iterations in `acc`: single terms
     /// added to a large sum would each be rounded to its precision.
     pub(super) fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut RowResults) {
@@ -109,10 +120,16 @@ impl FunctionLowering<'_> {
             let saved = s.partials.clone();
             s.hoist_addresses(&l.body);
             let fresh = s.identity_state(l);
-            let (part, _) = s.emit_counted_loop(start, end, 1, fresh, |s, i, acc| {
-                s.vars[var] = VarAt::At(i);
-                s.lower_iteration(l, acc)
-            });
+            let part = match few_iterations(l, start, end) {
+                Some(few) => s.unroll_iterations(l, few, &fresh),
+                None => {
+                    let body = |s: &mut Self, i, acc: &LoopState| {
+                        s.vars[var] = VarAt::At(i);
+                        s.lower_iteration(l, acc)
+                    };
+                    s.emit_counted_loop(start, end, 1, fresh, body).0
+                }
+            };
             acc[r] = Some(match acc[r].take() {
                 Some(before) => s.with_form(false, |s| s.combine_states(l, &before, &part)),
                 None => part,
@@ -120,6 +137,26 @@ impl FunctionLowering<'_> {
             s.close_loop(l);
             s.partials = saved;
         });
+    }
+
+    /// Lowers single iterations without a loop. The terms of a reduction are combined in several parts, which do not wait for each other.
+    fn unroll_iterations(&mut self, l: &Loop, few: Range<i64>, fresh: &LoopState) -> LoopState {
+        let apart = !l.reduces.is_empty() && l.carries.is_empty();
+        let step = if apart { PART } else { few.end - few.start };
+        let mut total: Option<LoopState> = None;
+        for first in few.clone().step_by(step.max(1) as usize) {
+            let mut state = fresh.clone();
+            for i in first..few.end.min(first + step) {
+                self.vars[l.vars[0].0 as usize] = VarAt::Const(i);
+                state = self.lower_iteration(l, &state);
+                self.forget(&l.body);
+            }
+            total = Some(match total {
+                Some(before) => self.with_form(false, |s| s.combine_states(l, &before, &state)),
+                None => state,
+            });
+        }
+        total.unwrap_or_else(|| fresh.clone())
     }
 
     /// Lowers groups of `elements` iterations as far as they fit and returns where they end. Their results are combined
@@ -298,4 +335,13 @@ impl FunctionLowering<'_> {
         }
         self.keep_constants(l);
     }
+}
+
+/// The iterations of a short range, if they are few and light enough to unroll.
+fn few_iterations(l: &Loop, start: End, end: End) -> Option<Range<i64>> {
+    let (End::Const(a), End::Const(b)) = (start, end) else {
+        return None;
+    };
+    let work = (b - a).saturating_mul(body_weight(&l.body) as i64);
+    (work <= UNROLL as i64).then_some(a..b)
 }

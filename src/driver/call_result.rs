@@ -20,12 +20,27 @@ impl CallResult {
     pub(super) fn detach(self, is_compiled: bool) -> CallResult {
         let written = self.written.into_iter().map(|(m, t)| (m, t.detach()));
         CallResult {
-            result: self.result.map(|t| match is_compiled {
-                true => t.clone().detach(),
-                false => t.deep_copy(),
-            }),
+            result: match is_compiled {
+                true => self.result.map(|t| t.clone().detach()),
+                false => unshared(self.result),
+            },
             written: written.collect(),
         }
+    }
+}
+
+/// The value with copies of the tensors that share their memory with inputs, with the model or with each other.
+fn unshared(v: Value) -> Value {
+    let all = |v: Vec<Value>| v.into_iter().map(unshared).collect();
+    match v {
+        Val::Leaf(mut t) => Val::Leaf(match t.is_unique() {
+            true => t,
+            false => t.deep_copy(),
+        }),
+        Val::List(v) => Val::List(all(v)),
+        Val::Tuple(v) => Val::Tuple(all(v)),
+        Val::Dict(v) => Val::Dict(v.into_iter().map(|(k, x)| (k, unshared(x))).collect()),
+        other => other.map(Tensor::deep_copy),
     }
 }
 
@@ -57,5 +72,30 @@ pub(super) fn split_results(module: &GraphModule, result: Value, is_tuple: bool)
             result,
             written: vec![],
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_shared_is_copied() {
+        let tensor = |x: f32| Tensor::from_slice(&[2], &[x, 1.0]);
+        let (own, twice, kept) = (tensor(1.0), tensor(2.0), tensor(3.0));
+        let address = |t: &Tensor| t.bytes().as_ptr() as usize;
+        let before = [&own, &twice, &twice, &kept].map(address);
+        let items = [own, twice.clone(), twice, kept.clone()].map(Val::Leaf);
+        let result = CallResult {
+            result: Val::List(items.to_vec()),
+            written: vec![],
+        };
+        drop(items);
+        let result = result.detach(false).result;
+        let after: Vec<usize> = result.leaves().into_iter().map(address).collect();
+        assert_eq!(after[0], before[0]);
+        assert_ne!(after[1], after[2]);
+        assert_ne!(after[3], before[3]);
+        assert_eq!(result.leaves()[3].as_slice::<f32>(), [3.0, 1.0]);
     }
 }

@@ -58,10 +58,7 @@ fn check(name: &str, want: &[i32], cols: usize, run: impl Fn(*mut u8, Option<Til
         result: bytes.as_mut_ptr(),
         seen: Default::default(),
     };
-    let tail = TileTail {
-        call: store_low_bytes,
-        context: (&raw const context).cast(),
-    };
+    let tail = TileTail::new(store_low_bytes, (&raw const context).cast());
     run(context.result, Some(tail));
     assert_eq!(context.seen.into_inner(), want.len(), "{name}");
     let low = |(i, &x): (usize, &i32)| (x as u8).wrapping_add((i % cols) as u8);

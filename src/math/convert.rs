@@ -21,14 +21,29 @@ pub(super) unsafe fn widen_elements(pool: &Pool, dtype: DType, src: *const u8, d
         // SAFETY: the part lies in both; chunks do not overlap.
         unsafe {
             let dst = std::slice::from_raw_parts_mut(to.get().add(at), len);
-            match dtype {
-                DType::F16 => widen_f16s(std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len), dst),
-                DType::U8 => widen_unsigned(std::slice::from_raw_parts(from.get().add(at), len), dst),
-                DType::I8 => widen_signed(std::slice::from_raw_parts(from.get().cast::<i8>().add(at), len), dst),
-                _ => widen_bf16s(std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len), dst),
-            }
+            widen_row(dtype, from.get().add(dtype.size() * at), dst);
         }
     });
+}
+
+/// [`widen_elements`] on this thread.
+///
+/// # Safety
+/// As for [`widen_elements`].
+pub(super) unsafe fn widen_row(dtype: DType, src: *const u8, dst: &mut [f32]) {
+    let n = dst.len();
+    if n == 0 {
+        return;
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match dtype {
+            DType::F16 => widen_f16s(std::slice::from_raw_parts(src.cast::<f16>(), n), dst),
+            DType::U8 => widen_unsigned(std::slice::from_raw_parts(src, n), dst),
+            DType::I8 => widen_signed(std::slice::from_raw_parts(src.cast::<i8>(), n), dst),
+            _ => widen_bf16s(std::slice::from_raw_parts(src.cast::<bf16>(), n), dst),
+        }
+    }
 }
 
 /// [`widen_elements`] for bytes of any alignment. `bytes` has two for each element of `dst`.

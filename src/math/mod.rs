@@ -23,6 +23,7 @@ mod number;
 mod pack;
 mod pairs;
 mod recurrent;
+#[cfg(test)]
 mod reference;
 mod scratch;
 mod simd;

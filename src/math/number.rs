@@ -25,7 +25,9 @@ pub(super) fn clamp_elements<T: Number>(elements: &mut [T], lo: T, hi: T) {
 macro_rules! floats {
     ($($t:ty),*) => { $(
         impl Number for $t {
+            #[inline(always)]
             fn add(self, other: $t) -> $t { self + other }
+            #[inline(always)]
             fn mul(self, other: $t) -> $t { self * other }
             fn from_f64(x: f64) -> $t { x as $t }
             fn bound(x: f64) -> $t { x as $t }
@@ -37,7 +39,9 @@ floats!(f32, f64);
 macro_rules! integers {
     ($($t:ty),*) => { $(
         impl Number for $t {
+            #[inline(always)]
             fn add(self, other: $t) -> $t { self.wrapping_add(other) }
+            #[inline(always)]
             fn mul(self, other: $t) -> $t { self.wrapping_mul(other) }
             fn from_f64(x: f64) -> $t { x as i64 as $t }
             fn bound(x: f64) -> $t { x as $t }

@@ -3,6 +3,7 @@
 //! `fxc print --format program` prints one. A linear layer followed by a GELU has two buffers that callers see (the
 //! input and the result), a weight, and one step: a matrix product whose tail is the kernel of the GELU.
 
+mod affine;
 mod apart;
 mod contract;
 #[cfg(feature = "compiler")]
@@ -11,6 +12,7 @@ pub(crate) mod print;
 pub(crate) mod python;
 pub(crate) mod report;
 
+pub(crate) use affine::AffineTail;
 pub(crate) use contract::{
     Between, Contract, MAX_BETWEEN_BUFFERS, RecurrentOperands, recurrent_operands, whole_buffer,
 };
@@ -201,17 +203,26 @@ pub struct Program {
     pub places: Arc<HashMap<Arc<str>, Loc>>,
 }
 
-/// Programs are quick if they have at most so many bytes of buffers and iterations of loops.
+/// Programs are quick if they have at most so many bytes of results and so many iterations of loops and products.
 const QUICK: usize = 1 << 17;
 
 impl Program {
-    /// Whether a run takes some microseconds at most: a few kernels on little memory.
+    /// Whether a run takes some microseconds at most: kernels of few iterations, and small products.
     pub fn is_quick(&self) -> bool {
-        let kernels = self.steps.iter().all(|s| matches!(s, Step::Kernel { .. }));
-        let bytes = self.buffers.iter().map(Buffer::byte_count).sum::<usize>();
+        // What kernels read is bounded by their iterations: an index may name few rows of a large table.
+        let written = self
+            .buffers
+            .iter()
+            .filter(|b| !matches!(b.place, BufferPlace::Input(_) | BufferPlace::Constant(_)));
+        let bytes = written.fold(0usize, |n, b| n.saturating_add(b.byte_count()));
         let iterations = |k: &Kernel| k.extents.iter().fold(1usize, |n, &e| n.saturating_mul(e));
         let work = self.kernels.iter().fold(0usize, |n, k| n.saturating_add(iterations(k)));
-        kernels && bytes <= QUICK && work <= QUICK
+        let products = self.steps.iter().try_fold(0.0, |n, s| match s {
+            Step::Kernel { .. } => Some(n),
+            Step::Contract { contract, .. } => Some(n + contract.macs()),
+            Step::Routine { .. } | Step::Control { .. } => None,
+        });
+        bytes <= QUICK && work <= QUICK && products.is_some_and(|n| n <= QUICK as f64)
     }
 
     /// All tensors of the program, in a fixed order: the constants and the initial values of buffers, then the

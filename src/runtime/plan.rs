@@ -11,8 +11,8 @@ use crate::math::contract::{
     PlanError, RecurrentConstants, RecurrentPlan,
 };
 use crate::program::{
-    self, BufferId, BufferOperand, BufferPlace, Contract, Program, RecurrentOperands, Step, recurrent_operands,
-    whole_buffer,
+    self, AffineTail, BufferId, BufferOperand, BufferPlace, Contract, Program, RecurrentOperands, Step,
+    recurrent_operands, whole_buffer,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,8 @@ pub(super) enum Action {
         plan: ContractPlan,
         operands: Vec<BufferOperand>,
         out: BufferId,
-        tail: Option<program::KernelTail>,
+        /// The kernel that follows, and what it computes if that has a name.
+        tail: Option<(program::KernelTail, Option<AffineTail>)>,
     },
     Routine(usize, RoutineFn),
     /// A routine that writes its result over its first operand, the memory of a buffer.
@@ -205,18 +206,7 @@ impl StepPlanner<'_> {
                     scratch: self.kernels.scratch_bytes(*kernel).next_multiple_of(ALIGN),
                 }
             }
-            Step::Contract { contract, out, tail } => {
-                let name = &self.program.buffers[out.0].name;
-                let plan = self
-                    .plan_contract(contract, self.roomy[i])
-                    .map_err(|e| impossible(format!("cannot compute `{name}`: {e}")))?;
-                Action::Contract {
-                    plan,
-                    operands: contract.operands().to_vec(),
-                    out: *out,
-                    tail: tail.clone(),
-                }
-            }
+            Step::Contract { contract, out, tail } => self.contract_action(i, contract, *out, tail.as_ref())?,
             Step::Routine { call, .. } => {
                 let missing = || impossible(format!("the op `{}` has no implementation", call.op));
                 let routines = &self.options.routines;
@@ -229,6 +219,26 @@ impl StepPlanner<'_> {
                 let executables = graphs.iter().map(|g| Executable::new(g.clone(), self.options));
                 Action::Control(i, executables.collect::<Result<Vec<_>, _>>()?)
             }
+        })
+    }
+
+    fn contract_action(
+        &self,
+        i: usize,
+        contract: &Contract,
+        out: BufferId,
+        tail: Option<&program::KernelTail>,
+    ) -> Result<Action, RunError> {
+        let plan = self.plan_contract(contract, self.roomy[i]).map_err(|e| {
+            let name = &self.program.buffers[out.0].name;
+            Diagnostic::new(Code::E0601, format!("cannot compute `{name}`: {e}"))
+        })?;
+        let affine = |t| AffineTail::find(self.program, contract, out, t);
+        Ok(Action::Contract {
+            plan,
+            operands: contract.operands().to_vec(),
+            out,
+            tail: tail.map(|t| (t.clone(), affine(t))),
         })
     }
 

@@ -39,9 +39,11 @@ impl Executable {
                 tail,
             } => {
                 self.args.clear();
-                let buffers = tail.iter().flat_map(|t| &t.buffers);
+                let buffers = tail.iter().flat_map(|(t, _)| &t.buffers);
                 self.args.extend(buffers.map(|b| self.addresses[b.0]));
-                let follow = tail.as_ref().map(|t| Follow::new(&self.kernels, t, &self.args));
+                let follow = tail
+                    .as_ref()
+                    .map(|(t, affine)| Follow::new(&self.kernels, (t, *affine), &self.args));
                 self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }

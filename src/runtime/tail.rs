@@ -1,8 +1,8 @@
 //! Kernels that run on the pieces of a contraction's result.
 
 use crate::code::CompiledKernels;
-use crate::math::contract::{Tile, TileTail};
-use crate::program::{KernelTail, MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Repeat};
+use crate::math::contract::{ColumnAffine, Tile, TileTail};
+use crate::program::{AffineTail, KernelTail, MAX_BETWEEN_BUFFERS, MAX_TAIL_BUFFERS, Repeat};
 use std::ffi::c_void;
 
 /// A kernel that runs on pieces of a result that is never complete in memory. All its buffers are that result.
@@ -27,10 +27,7 @@ impl Alone<'_> {
                 a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
             };
         }
-        TileTail {
-            call,
-            context: std::ptr::from_ref(self).cast(),
-        }
+        TileTail::new(call, std::ptr::from_ref(self).cast())
     }
 }
 
@@ -43,20 +40,26 @@ pub(super) struct Follow<'a> {
     repeats: &'a [Option<Repeat>],
     /// The parameter whose elements are those of the piece, 4 bytes each.
     sums: Option<usize>,
+    affine: Option<AffineTail>,
 }
 
 /// The size of a sum of bytes.
 const SUM: usize = size_of::<i32>();
 
 impl<'a> Follow<'a> {
-    /// The kernel of `tail` with the addresses of its buffers.
-    pub(super) fn new(kernels: &'a CompiledKernels, tail: &'a KernelTail, args: &'a [*mut u8]) -> Follow<'a> {
+    /// The kernel of `tail` with the addresses of its buffers, and what it computes if that has a name.
+    pub(super) fn new(
+        kernels: &'a CompiledKernels,
+        (tail, affine): (&'a KernelTail, Option<AffineTail>),
+        args: &'a [*mut u8],
+    ) -> Follow<'a> {
         Follow {
             kernels,
             kernel: tail.kernel,
             args,
             repeats: &tail.repeats,
             sums: tail.sums,
+            affine,
         }
     }
 
@@ -95,6 +98,19 @@ impl<'a> Follow<'a> {
         }
     }
 
+    /// The addresses of the operands of an affine tail.
+    fn column_affine(&self) -> Option<ColumnAffine> {
+        let a = self.affine?;
+        Some(ColumnAffine {
+            scale: self.args.get(a.scale)?.cast(),
+            shift: self.args.get(a.shift)?.cast(),
+            addend: a
+                .addend
+                .map_or(Some(std::ptr::null()), |i| Some(self.args.get(i)?.cast_const().cast()))?,
+            bounds: a.bounds,
+        })
+    }
+
     /// The kernel in the form that `math` calls.
     pub(super) fn as_tail(&self) -> TileTail {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
@@ -113,6 +129,7 @@ impl<'a> Follow<'a> {
         TileTail {
             call,
             context: std::ptr::from_ref(self).cast(),
+            affine: self.column_affine(),
         }
     }
 }

@@ -29,6 +29,11 @@ impl Offsets {
         count.checked_sub(1).map_or(0, |last| self.ends[last])
     }
 
+    /// Whether the first `count` positions are all that of the block.
+    pub(crate) fn are_zero(&self, count: usize) -> bool {
+        self.end(count) <= 1
+    }
+
     /// `out[i] = src[list[i]]` for as many positions as `out` has elements. Panics if it has more, or if `src` is too short.
     pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) {
         assert!(self.end(out.len()) <= src.len());
@@ -111,11 +116,26 @@ impl IndexedBlock<'_> {
         assert_eq!(self.index.len(), out.len());
         self.check_extent(src.len());
         if self.size.saturating_mul(self.along).saturating_mul(size_of::<T>()) <= NEAR {
-            return self.gather_near(src, out);
+            return match self.along == 1 && self.offsets.are_zero(out.len()) {
+                true => self.gather_line(src, out),
+                false => self.gather_near(src, out),
+            };
         }
         // SAFETY: `out` has a place for each index. The position of the largest index at the largest offset is within `src`.
         let read = |j: usize, p: usize| unsafe { *out.get_unchecked_mut(j) = *src.get_unchecked(p) };
         self.for_each(read)
+    }
+
+    /// [`IndexedBlock::gather`] after its checks, where the positions are the indices: these are in the first cache when they are read again.
+    fn gather_line<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
+        let within = indices_within(self.index, self.size);
+        if within {
+            for (&i, o) in self.index.iter().zip(out) {
+                // SAFETY: indices are below the size, which `src` has elements for.
+                *o = unsafe { *src.get_unchecked(i as usize) };
+            }
+        }
+        within
     }
 
     /// [`IndexedBlock::gather`] after its checks, several elements at once: this is faster unless each read waits for memory.
@@ -222,6 +242,14 @@ mod tests {
             let block = block(&index, 5, 4, &offsets);
             assert!(!block.gather(&src, &mut out));
             assert!(!block.scatter(&mut [0; 40], Sources::Consecutive(&src), |_, b| b));
+        }
+        // Positions that are the indices themselves.
+        let none = columns(17, 0);
+        assert!(block(&index, 5, 1, &none).gather(&src[..5], &mut out));
+        assert!(index.iter().zip(out).all(|(&i, x)| i == x as i64));
+        for bad in [5, -1, i64::MIN] {
+            let index = [0, 4, bad, 1];
+            assert!(!block(&index, 5, 1, &none).gather(&src[..5], &mut out[..4]));
         }
         assert!(block(&[], 0, 1, &offsets).gather(&src[..0], &mut []));
         assert!(!block(&[0], 0, 1, &offsets).gather(&src[..0], &mut out[..1]));

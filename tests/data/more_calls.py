@@ -555,3 +555,18 @@ for dtype in (torch.float32, torch.float64, torch.bfloat16):
     elements = torch.tensor([[1e-30], [-3e30], [math.nan], [-math.inf], [-0.0]], dtype=dtype)
     for order in (2, 1, 0, 3, 0.5, -1, "inf"):
         call(f"torch.linalg.vector_norm(%x, {order}, 1)", x=elements)
+call("torch.cdist(%x, %y, 0.0)", x=torch.tensor([[math.nan, 1.0] + [0.0] * 8, [0.0] * 10]), y=torch.tensor([[0.0, 3.0] + [0.0] * 8]))
+for how in ("linear", "lower", "higher", "midpoint", "nearest"):
+    call(f"torch.quantile(%x, 0.3, interpolation=\"{how}\")", x=values(150))
+call("torch.quantile(%x, 0.7, 0, True)", x=values(140, 2).index_fill(1, torch.tensor(1), math.nan))
+call("torch.median(%x, 1)", x=torch.randperm(200).float().reshape(40, 5))
+x = torch.randperm(240).float().reshape(6, 40)
+call("torch.nanmedian(%x, 0)", x=torch.where(x > 180, math.nan, x))
+call("torch.cdist(%x, %y, inf)", x=torch.tensor([[math.nan, 1.0] + [0.0] * 8, [0.0] * 10]), y=torch.tensor([[0.0, 3.0] + [0.0] * 8]))
+call("torch.cdist(%x, %y, inf)", x=torch.zeros(3, 0), y=torch.zeros(2, 0))
+call("torch.topk(%x, 0)", x=torch.tensor(3.0))
+call("torch.linalg.slogdet(%x)", x=torch.tensor([[math.nan, 1.0], [2.0, 3.0]]))
+call("torch.linalg.slogdet(%x)", x=torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+call("torch.nn.functional.adaptive_max_pool2d(%x, 2)", x=values(1, 2, 4, 32))
+call("torch.nn.functional.avg_pool3d(%x, 2, 1)", x=values(16, 2, 3, 4))
+call('torch.einsum("i,j->ij", %x, %y)', x=values(3), y=values(4))

@@ -127,3 +127,55 @@ fn recurrent_networks_of_half_types_are_steps() {
         }
     }
 }
+
+/// A batch normalisation of 16 bits, with what follows it, after each kind of convolution and after a product.
+#[test]
+fn normalisations_of_16_bits_agree_with_the_interpreter() {
+    let dir = Dir::new("half-norms");
+    let norm = |x: &str, n: usize, c: &str| {
+        format!(
+            "%f{n} = call_function Tensor.to(%{x}, torch.float32)\n%m{n} = call_function torch.mul(%f{n}, %s{c})\n\
+             %a{n} = call_function torch.add(%m{n}, %h{c})\n%n{n} = call_function Tensor.to(%a{n}, torch.bfloat16)\n"
+        )
+    };
+    let text = format!(
+        "graph main {{\n%x : bf16[2, 48, 9, 11] = placeholder x\n%w : bf16[80, 48, 1, 1] = placeholder w\n\
+         %d : bf16[80, 1, 3, 3] = placeholder d\n%v : bf16[80, 80, 3, 3] = placeholder v\n%p : bf16[80, 80] = placeholder p\n\
+         %s : f32[80, 1, 1] = placeholder s\n%h : f32[80, 1, 1] = placeholder h\n\
+         %st = call_function torch.reshape(%s, [80])\n%ht = call_function torch.reshape(%h, [80])\n\
+         %c1 = call_function torch.conv2d(%x, %w)\n{}%r1 = call_function torch.nn.functional.relu6(%n1)\n\
+         %c2 = call_function torch.conv2d(%r1, %d, None, 1, 1, 1, 80)\n{}%r2 = call_function torch.relu(%n2)\n\
+         %c3 = call_function torch.conv2d(%r2, %v, None, 1, 1)\n{}%r3 = call_function torch.add(%r1, %n3)\n\
+         %r4 = call_function torch.relu(%r3)\n%t = call_function torch.mean(%r4, [2, 3])\n\
+         %c5 = call_function torch.matmul(%t, %p)\n{}output (%r4, %n5)\n}}\n",
+        norm("c1", 1, ""),
+        norm("c2", 2, ""),
+        norm("c3", 3, ""),
+        norm("c5", 5, "t"),
+    );
+    let file = dir.file("norms.fxir", text);
+    let inputs = [
+        "x=randn:1",
+        "w=randn:2",
+        "d=randn:3",
+        "v=randn:4",
+        "p=randn:5",
+        "s=rand:6",
+        "h=randn:7",
+    ];
+    for threads in ["1", "2"] {
+        let check = [
+            "run",
+            &file,
+            "--check",
+            "--threads",
+            threads,
+            "--rtol",
+            "2e-2",
+            "--atol",
+            "2e-2",
+        ];
+        let ran = fxc(&[&check[..], &inputs].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    }
+}

@@ -64,7 +64,7 @@ const LOWER: [&str; 16] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 42] = [
+const CODEGEN: [&str; 43] = [
     "widen",
     "table",
     "inline",
@@ -102,6 +102,7 @@ const CODEGEN: [&str; 42] = [
     "vector",
     "func",
     "wide",
+    "conditions",
     "function",
     "cache",
     "jit",

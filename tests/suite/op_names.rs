@@ -19,7 +19,7 @@ const WORDS: [(&str, usize, &str); 14] = [
     ("graph/purity.rs", 1, "methods of torch that write"),
     ("graph/torch/python/calls.rs", 1, "Python's functions"),
     ("lower/ir/text/parse.rs", 4, "words of tensor IR's text"),
-    ("lower/ir/text/special.rs", 4, "words of tensor IR's text"),
+    ("lower/ir/text/special.rs", 5, "words of tensor IR's text"),
     ("op/autocast.rs", 3, "the dispatcher's names, by which autocast goes"),
     ("op/demands/expr.rs", 5, "functions of the language of demands"),
     ("op/modules/training.rs", 2, "parameters of modules"),

@@ -135,3 +135,24 @@ fn the_first_of_a_long_line_are_those_of_the_sorted_line() {
         }
     }
 }
+
+/// Rows without elements are not read, but the indices that name them are.
+#[test]
+fn indices_of_empty_rows_are_checked() {
+    let text = "graph main {
+    %x : f32[2, 0] = placeholder x
+    %i : i64[1] = placeholder i
+    %y = call_function aten.index_select.default(%x, 0, %i)
+    output %y
+}
+";
+    let compiled = Model::from_text(text).and_then(|m| m.compile(&Options::new().threads(1).cache(false)));
+    let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
+    for (index, fits) in [(1i64, true), (2, false), (-1, false)] {
+        let inputs = [
+            ("x", Tensor::from_slice::<f32>(&[2, 0], &[])).into(),
+            ("i", Tensor::from_slice(&[1], &[index])).into(),
+        ];
+        assert_eq!(compiled.run(inputs).is_ok(), fits, "{index}");
+    }
+}

@@ -4,7 +4,13 @@
 use crate::lower::ir::{Def, Tir, ValueId};
 use crate::lower::weights::is_quantized_weight;
 use crate::op::{Build, Call, Contraction, MatrixProduct, OpBuilder, OpId, OpResult, Traced};
+use crate::target::{PairUnit, thread_target};
 use crate::types::{DType, Val};
+
+/// The maximum number of elements of a matrix that takes less time as one of a batch of small products.
+const TINY: usize = 64;
+/// The same for bf16 that a target multiplies in pairs, with rows that such a product reads where they are.
+const SMALL: usize = 16 << 10;
 
 /// The product as a sum, if one of its dynamic operands is a vector of 16-bit floats, or a batch of them for as many matrices.
 pub(in crate::lower) fn recognise_vector_product(
@@ -27,7 +33,8 @@ pub(in crate::lower) fn recognise_vector_product(
     if p.a_transposed || !tir.value(x).dtype.is_half() || is_constant(x) || is_constant(y) {
         return Ok(None);
     }
-    let Some(vector) = vector_of(p, &tir.value(x).shape, &tir.value(y).shape) else {
+    let found = vector_of(p, &tir.value(x).shape, &tir.value(y).shape);
+    let Some(vector) = found.filter(|&v| !is_small_product(tir, p, v, [x, y])) else {
         return Ok(None);
     };
     let (x, y) = (tir.traced(x), tir.traced(y));
@@ -79,6 +86,18 @@ fn vector_of(p: &MatrixProduct, x: &[usize], y: &[usize]) -> Option<Vector> {
         (1, _) if is_used_once(batch_y) => Some(Vector::Left),
         _ => None,
     }
+}
+
+/// Whether the products of the matrices, of a batch, have a faster kernel.
+fn is_small_product(tir: &Tir, p: &MatrixProduct, vector: Vector, [x, y]: [ValueId; 2]) -> bool {
+    let matrix = tir.value(if vector == Vector::Left { y } else { x });
+    let (dtype, shape) = (matrix.dtype, &matrix.shape);
+    let (batch, size) = shape.split_at(shape.len() - 2);
+    let (count, len): (usize, usize) = (batch.iter().product(), size.iter().product());
+    let reads_rows = dtype == DType::BF16
+        && (vector, p.b_transposed) == (Vector::Left, false)
+        && thread_target().pair_unit() != PairUnit::Widening;
+    count > 1 && len <= if reads_rows { SMALL } else { TINY }
 }
 
 /// The sum of the products along one of the last two dims, in f32. `from_end` is 1 for the last one.

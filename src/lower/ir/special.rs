@@ -17,6 +17,11 @@ pub enum Special {
         /// Whether negative rows count from the end.
         wrap: bool,
     },
+    /// The elements of `args[0]` that the integers `args[1]` name along a dim, for few of them.
+    Gather {
+        /// The dim.
+        dim: usize,
+    },
     /// `args[0]` with a border of `value`: `before[d]` elements in front along dim `d`.
     Pad {
         /// Elements in front, per dim. A negative number crops.

@@ -192,6 +192,30 @@ impl Scheduler<'_> {
             let stage = before.max().unwrap_or(0) + self.is_reduce(m.value) as usize;
             self.stage.insert(m.value, stage);
         }
+        self.delay_early_members();
+    }
+
+    /// Computes reduced members that need no reduction, such as a converted bias, where they are first used: a member of the
+    /// first stage would keep rows from being split.
+    fn delay_early_members(&mut self) {
+        for m in self.cluster.members.iter().rev() {
+            if m.level != Level::Reduced || self.stage[&m.value] > 0 {
+                continue;
+            }
+            let is_use = |s: &OperandSource| *s == OperandSource::Member(m.value);
+            let users = self
+                .cluster
+                .members
+                .iter()
+                .filter(|u| self.sources[&u.value].iter().any(is_use));
+            let stages = users.map(|u| match u.level {
+                Level::Reduced if !self.is_reduce(u.value) => self.stage[&u.value],
+                _ => 0,
+            });
+            if let Some(stage) = stages.min() {
+                self.stage.insert(m.value, stage);
+            }
+        }
     }
 
     /// The strides of all loads and stores of the kernel, per dim of the space.

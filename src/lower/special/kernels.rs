@@ -82,6 +82,7 @@ fn write_loops(
     match special {
         Special::Concat { dim } => write_concat(k, operands, sizes, out, *dim),
         Special::Rows { wrap } => write_rows(k, operands, out, first, &sizes[1], *wrap),
+        Special::Gather { dim } => write_gather(k, operands, out, (first, shape), *dim),
         Special::Pad { before, value } => store_each(k, shape, out, |k, i| {
             let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
             let conds = src.iter().zip(first).map(|(s, &n)| Cond::within(s.clone(), n));
@@ -209,6 +210,30 @@ fn write_rows(
     } else {
         k.parallel(rows, |k, v| body(k, &affine_vars(v)));
     }
+}
+
+/// A gather from a tensor of shape `table` along `dim`, whose result has `shape`.
+fn write_gather(
+    k: &mut KernelBuilder,
+    operands: &[(Buf, Access)],
+    out: &(Buf, Access),
+    (table, shape): (&[usize], &[usize]),
+    dim: usize,
+) {
+    k.parallel(shape, |k, v| {
+        let mut at = affine_vars(v);
+        let to = element_index(&out.1, &at);
+        let id = k.load(operands[1].0, element_index(&operands[1].1, &at));
+        let id = k.cast(DType::I64, id);
+        let id = k.bounded(id, table[dim], IndexBound::Check);
+        at[dim] = Affine::from(0);
+        let from = &operands[0].1;
+        let x = k.load(
+            operands[0].0,
+            Index::from(element_index(from, &at)).plus_dynamic(id, from.strides[dim]),
+        );
+        k.store(out.0, to, x);
+    });
 }
 
 /// `x` of dtype `from` as `to`.

@@ -2,12 +2,14 @@
 
 pub(super) mod kernels;
 mod scan;
+mod small;
 
+use self::small::{LANES, gather_few, has_small_volumes};
 use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, OpId, OpResult};
 use crate::tensor::Scalar;
-use crate::types::{DType, TensorType, Val};
+use crate::types::{DType, Dim, TensorType, Val};
 
 /// The value of a call that has a special kernel, or `None`.
 pub(in crate::lower) fn recognise_special(
@@ -17,19 +19,17 @@ pub(in crate::lower) fn recognise_special(
 ) -> OpResult<Option<ValueId>> {
     match types.op.id() {
         Some(OpId::Cat) => concat(tir, ids),
-        Some(OpId::Embedding) => {
-            let (table, rows) = (*ids.leaf("weight")?, *ids.leaf("indices")?);
-            gather_rows(tir, table, rows, false).map(Some)
-        }
+        Some(OpId::Embedding) => named_rows(tir, *ids.leaf("weight")?, *ids.leaf("indices")?),
         Some(OpId::IndexSelect) if ids.int("dim").is_ok_and(|d| d == 0) => {
             let (table, rows) = (*ids.leaf("self")?, *ids.leaf("index")?);
             // A number as the table, or as the index, counts as a vector of one: the result has the table's dims.
             if [table, rows].iter().any(|&v| tir.value(v).shape.is_empty()) {
                 return Ok(None);
             }
-            gather_rows(tir, table, rows, false).map(Some)
+            named_rows(tir, table, rows)
         }
         Some(OpId::Index) => index_rows(tir, ids),
+        Some(OpId::Gather) => gather_few(tir, ids),
         Some(OpId::ConstantPadNd) => pad(tir, ids),
         Some(OpId::MaxPool1d | OpId::MaxPool2d | OpId::MaxPool3d) => max_pool(tir, types, ids),
         Some(OpId::AvgPool1d | OpId::AvgPool2d | OpId::AvgPool3d) => avg_pool(tir, types, ids),
@@ -72,6 +72,14 @@ fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
         },
     )
     .map(Some)
+}
+
+/// The rows of a table that integers name. A kernel for empty rows would not look at these.
+fn named_rows(tir: &mut Tir, table: ValueId, rows: ValueId) -> OpResult<Option<ValueId>> {
+    match tir.value(table).shape.contains(&0) {
+        true => Ok(None),
+        false => gather_rows(tir, table, rows, false).map(Some),
+    }
 }
 
 fn gather_rows(tir: &mut Tir, table: ValueId, rows: ValueId, wrap: bool) -> OpResult<ValueId> {
@@ -224,8 +232,16 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     let Some(window) = window_args(ids, tir.value(x).shape.len(), spatial, false)? else {
         return Ok(None);
     };
+    if has_small_volumes(&tir.value(x).shape, &window) {
+        return Ok(None);
+    }
     let count_include_pad = ids.bool("count_include_pad")?;
-    push_pool(
+    // A half that is in several windows is widened only once, and f16 is not widened in vectors where windows are apart.
+    let (windows, elements): (usize, usize) = (window.kernel.iter().product(), window.stride.iter().product());
+    let widens = f == DType::F16 || f == DType::BF16 && windows >= elements.saturating_mul(2);
+    let wide = if widens { DType::F32 } else { f };
+    let x = tir.convert(x, wide)?;
+    let mean = push_pool(
         tir,
         types,
         x,
@@ -234,7 +250,8 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
             count_include_pad,
             divisor,
         },
-    )
+    )?;
+    mean.map(|mean| tir.convert(mean, f)).transpose()
 }
 
 /// The windows of an adaptive pool.
@@ -302,6 +319,17 @@ fn adaptive_max_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     let b: &mut dyn Build = tir;
     let result = match windows {
         AdaptiveWindows::Whole(dims) => b.reduce(OpId::Amax, &input, &dims, true)?,
+        // The rows of such windows fill vectors.
+        AdaptiveWindows::Adjacent(kernel) if kernel.last().is_some_and(|&n| n >= LANES as i64) => {
+            let mut sizes = input.shape()?[..input.rank()? - spatial].to_vec();
+            let mut dims = vec![];
+            for (n, &k) in input.shape()?[sizes.len()..].iter().zip(&kernel) {
+                sizes.extend([n.floordiv(&Dim::Const(k)), Dim::Const(k)]);
+                dims.push(sizes.len() - 1);
+            }
+            let parts = b.reshape(&input, &sizes)?;
+            b.reduce(OpId::Amax, &parts, &dims, false)?
+        }
         AdaptiveWindows::Adjacent(kernel) => {
             let op = [OpId::MaxPool1d, OpId::MaxPool2d, OpId::MaxPool3d][spatial - 1];
             b.op(op, [Val::Leaf(input), ints_val(&kernel)])?

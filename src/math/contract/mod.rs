@@ -140,6 +140,38 @@ pub struct TileTail {
     pub call: unsafe extern "C" fn(context: *const c_void, tile: *const Tile),
     /// The context passed to every call.
     pub context: *const c_void,
+    /// The same function in a form that a plan may apply to sums in registers instead, if there is one.
+    pub affine: Option<ColumnAffine>,
+}
+
+/// A tail of a bf16 matrix: `x * scale[column] + shift[column]` of its elements `x`, in f32. If there is an addend, the value is rounded
+/// to bf16 and added to it. Then it is clamped, and rounded to bf16.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnAffine {
+    /// One f32 for each column.
+    pub scale: *const f32,
+    /// One f32 for each column.
+    pub shift: *const f32,
+    /// bf16 elements with the offsets of the result's, or null.
+    pub addend: *const u16,
+    /// The bounds, if any. NaN stays NaN.
+    pub bounds: Option<(f32, f32)>,
+}
+
+impl ColumnAffine {
+    /// The same function of the matrix that begins at element `offset`, in column `col`.
+    pub(crate) fn part(self, offset: usize, col: usize) -> ColumnAffine {
+        ColumnAffine {
+            scale: self.scale.wrapping_add(col),
+            shift: self.shift.wrapping_add(col),
+            addend: if self.addend.is_null() {
+                self.addend
+            } else {
+                self.addend.wrapping_add(offset)
+            },
+            bounds: self.bounds,
+        }
+    }
 }
 
 // SAFETY: whoever creates a tail guarantees that it may be called from several threads (see the type).
@@ -148,6 +180,15 @@ unsafe impl Send for TileTail {}
 unsafe impl Sync for TileTail {}
 
 impl TileTail {
+    /// A tail that has no other form.
+    pub fn new(call: unsafe extern "C" fn(*const c_void, *const Tile), context: *const c_void) -> TileTail {
+        TileTail {
+            call,
+            context,
+            affine: None,
+        }
+    }
+
     /// Runs the function on a tile.
     ///
     /// # Safety

@@ -5,6 +5,7 @@
 //! work.
 
 use super::padded::Padded;
+use super::panels::pack_taps;
 use super::row::{PixelRow, bias_at};
 use super::strip::{ConvOutput, Load, OutputPart, cut_chunks};
 use super::{ConvOperands, Method};
@@ -237,13 +238,17 @@ impl Grouped {
             self.conv.in_channels / self.conv.groups,
             self.conv.out_channels / self.conv.groups,
         );
+        let first = s * self.groups * go + panel.channel;
+        if self.kind == TileKind::Taps && first < self.conv.out_channels && gi > 0 {
+            return pack_taps(&weight[first * gi * taps..], (gi, taps), (panel.cols, panel.width), out);
+        }
         for (k, out) in out.chunks_exact_mut(panel.width).enumerate() {
             let (tap, i) = match self.kind {
                 TileKind::Threes => (k / (3 * gi) * 3 + k % 3, k / 3 % gi),
                 _ => (k / gi, k % gi),
             };
             for (j, out) in out.iter_mut().enumerate() {
-                let channel = s * self.groups * go + panel.channel + j;
+                let channel = first + j;
                 *out = match j < panel.cols && channel < self.conv.out_channels {
                     true => weight[(channel * gi + i) * taps + tap],
                     false => 0.0,

@@ -16,8 +16,8 @@
 //!
 //! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow, or Winograd's transforms save
 //! more than pairs do. Other convolutions of bf16, f16 and
-//! bytes are computed in f32 and rounded once ([`adapt`]). Integers are multiplied as
-//! matrices ([`whole`]) unless there is one channel to a group; those and f64 use plain loops ([`general`]).
+//! bytes are computed in f32 and rounded once ([`adapt`]). Integers and f64 are multiplied as
+//! matrices ([`unfolded`]) unless there is one channel to a group; those are computed plane by plane ([`general`]).
 
 mod adapt;
 mod channels;
@@ -39,8 +39,8 @@ mod taps;
 #[cfg(test)]
 mod tests;
 mod transposed;
+mod unfolded;
 mod winograd;
-mod wrapping;
 
 use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Precision};
 use super::matmul::packed::to_aligned_f32;
@@ -84,7 +84,7 @@ pub(super) fn plan(
         DType::F32 => plan_f32(isa, exact, conv, constants),
         DType::BF16 => plan_bf16(pairs, winograd, conv, constants, adapt),
         DType::F16 => adapt(),
-        _ if wrapping::is_applicable(conv) => Ok(Box::new(wrapping::WrappingConv::new(isa, conv, constants))),
+        _ if unfolded::is_applicable(conv) => Ok(Box::new(unfolded::UnfoldedConv::new(isa, conv, constants))),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::GeneralConv::new(conv, constants)))
         }
@@ -105,6 +105,9 @@ fn plan_bf16(
         let [weight, bias] = [constants.weight, constants.bias].map(|c| Some(c?.widen_from(conv.dtype)));
         let method = Box::new(winograd::Winograd::new(pairs.isa, conv, way)?);
         return Ok(Box::new(F32ConvPlan::new(method, conv, ConvConstants { weight, bias })));
+    }
+    if pairs::lines::is_applicable(&pairs, conv) {
+        return Ok(Box::new(pairs::lines::LineConv::new(conv, constants)?));
     }
     if pairs::is_applicable(&pairs, conv) {
         return pairs::plan(pairs, conv, constants, adapt);

@@ -58,30 +58,45 @@ pub(super) fn pack_panels(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], p
     }
     assert!(packed.len() >= panels * line * nr && weight.len() >= conv.out_channels * line);
     let dst = SharedPtr(packed.as_mut_ptr());
-    let some = (BLOCK / (taps * nr)).clamp(1, channels);
     pool.run(panels, |p| {
         let Panel { channel, cols, .. } = panel_at(conv, nr, p);
-        // Dynamic weights are packed in every run, which must not allocate.
-        let mut block = scratch::take_buffer(some * taps * nr);
-        for first in (0..channels).step_by(some) {
-            let count = some.min(channels - first);
-            // SAFETY: `cols` channels of the weight start there, `line` apart, and each has `count` more input
-            // channels. Panel `p` of the destination, whose length the assertion above checked, belongs to this chunk.
-            unsafe {
-                let src = weight.as_ptr().add(channel * line + first * taps);
-                let dst = dst.get().add((p * line + first) * nr);
-                if taps == 1 {
-                    pack_panel(src, line, 1, cols, nr, count, dst);
-                    continue;
-                }
-                pack_panel(src, line, 1, cols, nr, count * taps, block.as_mut_ptr());
-                for (i, from) in block.chunks_exact(nr).take(count * taps).enumerate() {
-                    let to = (i % taps * channels + i / taps) * nr;
-                    dst.add(to).copy_from_nonoverlapping(from.as_ptr(), nr);
-                }
+        // SAFETY: panel `p` of the destination, whose length the assertion above checked, belongs to this chunk.
+        let to = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * line * nr), line * nr) };
+        pack_taps(&weight[channel * line..], (channels, taps), (cols, nr), to);
+    });
+}
+
+/// Packs `cols` output channels of weights of some input channels and taps, the first of which is the first of `weight`: for each tap and
+/// input channel, the output channels side by side and zeros up to `width`. Panics if lengths do not fit, or if there are no elements.
+pub(super) fn pack_taps(
+    weight: &[f32],
+    (channels, taps): (usize, usize),
+    (cols, width): (usize, usize),
+    packed: &mut [f32],
+) {
+    let line = channels * taps;
+    assert!(line > 0 && cols <= width && weight.len() >= cols * line && packed.len() >= line * width);
+    let some = (BLOCK / (taps * width)).clamp(1, channels);
+    // Dynamic weights are packed in every run, which must not allocate.
+    let mut block = scratch::take_buffer(some * taps * width);
+    for first in (0..channels).step_by(some) {
+        let count = some.min(channels - first);
+        // SAFETY: `cols` channels of the weight start there, `line` apart, and each has `count` more input channels. The lengths were
+        // checked above.
+        unsafe {
+            let src = weight.as_ptr().add(first * taps);
+            let dst = packed.as_mut_ptr().add(first * width);
+            if taps == 1 {
+                pack_panel(src, line, 1, cols, width, count, dst);
+                continue;
+            }
+            pack_panel(src, line, 1, cols, width, count * taps, block.as_mut_ptr());
+            for (i, from) in block.chunks_exact(width).take(count * taps).enumerate() {
+                let to = (i % taps * channels + i / taps) * width;
+                dst.add(to).copy_from_nonoverlapping(from.as_ptr(), width);
             }
         }
-    });
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of random cases; more if the kernels are optimised.
 const CASES: u32 = if cfg!(debug_assertions) { 40 } else { 600 };
@@ -370,8 +371,7 @@ unsafe extern "C" fn place(context: *const c_void, tile: *const Tile) {
     // SAFETY: the plan passes a finished tile of f32.
     unsafe {
         let t = &*tile;
-        (*context.cast::<std::sync::atomic::AtomicUsize>())
-            .fetch_add(t.rows * t.cols, std::sync::atomic::Ordering::Relaxed);
+        (*context.cast::<AtomicUsize>()).fetch_add(t.rows * t.cols, Ordering::Relaxed);
         for i in 0..t.rows {
             for j in 0..t.cols {
                 let p = t.data.cast::<f32>().add(i * t.row_stride + j);
@@ -419,16 +419,13 @@ fn tails_see_every_element_once() {
             let c = &case.conv;
             let (x, w, b) = operands(&case);
             let kernels = PairKernels::for_target(Target::native());
-            let run_with = |tail| run(&case, kernels, &pool, &x, &w, b.as_ref(), tail);
-            let plain = run_with(None);
-            let seen = std::sync::atomic::AtomicUsize::new(0);
             if c.dtype != DType::F32 {
                 continue;
             }
-            let tail = TileTail {
-                call: place,
-                context: (&raw const seen).cast(),
-            };
+            let run_with = |tail| run(&case, kernels, &pool, &x, &w, b.as_ref(), tail);
+            let plain = run_with(None);
+            let seen = AtomicUsize::new(0);
+            let tail = TileTail::new(place, (&raw const seen).cast());
             let got = run_with(Some(tail));
             assert_eq!(seen.into_inner(), got.numel());
             let pixels = got.numel() / (c.batch * c.out_channels);

@@ -1,6 +1,8 @@
 //! The blocks of a product: what is multiplied where it is, and what is packed first.
 
-use super::IntegerElement;
+use super::LaneElement;
+use super::few::multiply_few;
+use super::pack::{pack_column, pack_rows, pack_tiles};
 use super::tile::{Kernels, PanelJob, RowsJob};
 use crate::math::scratch::{self, Scratch};
 use crate::target::Isa;
@@ -11,12 +13,10 @@ const DEPTH: usize = 128;
 const ROWS: usize = 128;
 /// The number of elements of B that are packed at once.
 const PACKED: usize = 64 << 10;
-/// The number of columns of A that are packed at once if they are contiguous: few enough for the first cache and the pages whose
-/// addresses it knows.
-const COLUMNS: usize = 4;
 /// The maximum number of rows that multiply B where it is.
 const FEW_ROWS: usize = 8;
-/// The number of bytes of B that any number of rows multiplies where it is: they fit half of the first cache.
+/// The number of bytes of B that any number of rows multiplies where it is, or after packing before the next rows: they fit half of the
+/// first cache.
 const SMALL: usize = 16 << 10;
 
 /// A product `C = A · B`, or one that is added to C.
@@ -40,8 +40,26 @@ pub(in crate::math) struct Product<T> {
     pub add: bool,
 }
 
+impl<T: LaneElement> Product<T> {
+    /// The transposed product by one column, whose elements of C are contiguous: it has one row.
+    pub(super) fn transposed(&self, b: &StridedColumns<T>) -> (Product<T>, StridedColumns<T>) {
+        let product = Product {
+            m: 1,
+            n: self.m,
+            a: b.start,
+            a_strides: [0, b.strides[0]],
+            ..*self
+        };
+        let columns = StridedColumns {
+            start: self.a,
+            strides: [self.a_strides[1], self.a_strides[0]],
+        };
+        (product, columns)
+    }
+}
+
 /// B: where panels of its columns come from.
-pub(in crate::math) trait Columns<T: IntegerElement> {
+pub(in crate::math) trait Columns<T: LaneElement> {
     /// Writes some product indices (the first and the end) of some columns (the first and their number) to `dst`, where product indices
     /// are `width` elements apart, and zeros to the rest of the width.
     ///
@@ -64,7 +82,7 @@ pub(in crate::math) struct StridedColumns<T> {
     pub strides: [usize; 2],
 }
 
-impl<T: IntegerElement> Columns<T> for StridedColumns<T> {
+impl<T: LaneElement> Columns<T> for StridedColumns<T> {
     unsafe fn pack(&self, [k0, k1]: [usize; 2], [first, cols]: [usize; 2], width: usize, dst: *mut T::Lane) {
         let [k_step, step] = self.strides;
         // SAFETY: guaranteed by the caller.
@@ -86,36 +104,11 @@ impl<T: IntegerElement> Columns<T> for StridedColumns<T> {
     }
 }
 
-/// Copies rows of `cols` elements, `step` apart, to the rows of `dst`.
-///
-/// # Safety
-/// There is a row in `src` for each in `dst`.
-unsafe fn pack_rows<T: IntegerElement>(src: *const T, step: usize, cols: usize, dst: &mut [T::Lane], width: usize) {
-    for (k, row) in dst.chunks_exact_mut(width).enumerate() {
-        // SAFETY: guaranteed by the caller.
-        let src = unsafe { std::slice::from_raw_parts(src.add(k * step), cols) };
-        for (to, x) in row.iter_mut().zip(src) {
-            *to = x.widen();
-        }
-    }
-}
-
-/// Copies elements that are `step` apart to elements that are `width` apart.
-///
-/// # Safety
-/// There is an element in `src` for each row of `dst`.
-unsafe fn pack_column<T: IntegerElement>(src: *const T, step: usize, dst: &mut [T::Lane], width: usize) {
-    for (k, to) in dst.iter_mut().step_by(width).enumerate() {
-        // SAFETY: guaranteed by the caller.
-        *to = unsafe { (*src.add(k * step)).widen() };
-    }
-}
-
 /// Computes a product.
 ///
 /// # Safety
 /// The machine has the instruction set. The operands are valid for the sizes; C overlaps neither.
-pub(in crate::math) unsafe fn multiply<T: IntegerElement>(isa: Isa, p: &Product<T>, b: &impl Columns<T>) {
+pub(in crate::math) unsafe fn multiply<T: LaneElement>(isa: Isa, p: &Product<T>, b: &impl Columns<T>) {
     if p.m == 0 || p.n == 0 || p.k == 0 {
         // SAFETY: guaranteed by the caller.
         return unsafe { clear(p) };
@@ -123,9 +116,10 @@ pub(in crate::math) unsafe fn multiply<T: IntegerElement>(isa: Isa, p: &Product<
     let kernels = T::kernels(isa);
     // SAFETY: as above.
     unsafe {
-        match b.in_memory().filter(|_| T::IS_LANE) {
-            Some(b) => multiply_strided(kernels, p, b),
-            None => multiply_packed(kernels, p, b),
+        match b.in_memory().filter(|_| T::IN_ANY_ORDER) {
+            Some(b) if T::IS_LANE => multiply_strided(kernels, p, b),
+            Some(b) if multiply_few(p, &b) => {}
+            _ => multiply_packed(kernels, p, b),
         }
     }
 }
@@ -134,7 +128,7 @@ pub(in crate::math) unsafe fn multiply<T: IntegerElement>(isa: Isa, p: &Product<
 ///
 /// # Safety
 /// C is valid.
-unsafe fn clear<T: IntegerElement>(p: &Product<T>) {
+unsafe fn clear<T: LaneElement>(p: &Product<T>) {
     if !p.add && p.n > 0 {
         for i in 0..p.m {
             // SAFETY: guaranteed by the caller.
@@ -147,21 +141,10 @@ unsafe fn clear<T: IntegerElement>(p: &Product<T>) {
 ///
 /// # Safety
 /// As for [`multiply`].
-unsafe fn multiply_strided<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: StridedColumns<T>) {
+unsafe fn multiply_strided<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>, b: StridedColumns<T>) {
     let [b_k, b_col] = b.strides;
     if p.n == 1 && p.m > 1 && p.c_row == 1 {
-        // The transposed product has one row.
-        let transposed = Product {
-            m: 1,
-            n: p.m,
-            a: b.start,
-            a_strides: [0, b_k],
-            ..*p
-        };
-        let columns = StridedColumns {
-            start: p.a,
-            strides: [p.a_strides[1], p.a_strides[0]],
-        };
+        let (transposed, columns) = p.transposed(&b);
         // SAFETY: guaranteed by the caller.
         return unsafe { multiply_strided(kernels, &transposed, columns) };
     }
@@ -169,6 +152,11 @@ unsafe fn multiply_strided<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<
     let small = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>()) <= SMALL;
     // SAFETY: guaranteed by the caller.
     unsafe {
+        let contiguous = |stride: usize| stride == 1 || p.k == 1;
+        let columns = contiguous(b_k) && contiguous(p.a_strides[1]);
+        if few && columns && (p.n == 1 || b_col != 1) {
+            return (kernels.dots)(&rows_job(p, &b, b_col));
+        }
         if b_col == 1 || p.n == 1 {
             if p.m <= 4 && p.n > 2 * kernels.lanes {
                 clear(p);
@@ -177,15 +165,13 @@ unsafe fn multiply_strided<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<
             if few || small {
                 return multiply_in_place(kernels, p, &b);
             }
-        } else if few && (b_k == 1 || p.k == 1) && (p.a_strides[1] == 1 || p.k == 1) {
-            return (kernels.dots)(&rows_job(p, &b, b_col));
         }
         multiply_packed(kernels, p, &b);
     }
 }
 
 /// The job for kernels of few rows. Its lanes are the elements.
-fn rows_job<T: IntegerElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: usize) -> RowsJob<T::Lane> {
+fn rows_job<T: LaneElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: usize) -> RowsJob<T::Lane> {
     RowsJob {
         rows: p.m,
         cols: p.n,
@@ -204,7 +190,7 @@ fn rows_job<T: IntegerElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: us
 ///
 /// # Safety
 /// As for [`multiply`]; elements are their own lanes.
-unsafe fn multiply_in_place<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: &StridedColumns<T>) {
+unsafe fn multiply_in_place<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>, b: &StridedColumns<T>) {
     let width = 2 * kernels.lanes;
     for col in (0..p.n).step_by(width) {
         // SAFETY: guaranteed by the caller.
@@ -238,7 +224,7 @@ struct Block {
 ///
 /// # Safety
 /// As for [`multiply`].
-unsafe fn multiply_packed<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T>, b: &impl Columns<T>) {
+unsafe fn multiply_packed<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>, b: &impl Columns<T>) {
     let width = 2 * kernels.lanes;
     let depth = p.k.div_ceil(p.k.div_ceil(DEPTH));
     let most = (PACKED / depth / width * width).max(width);
@@ -266,7 +252,7 @@ unsafe fn multiply_packed<T: IntegerElement>(kernels: &Kernels<T>, p: &Product<T
 }
 
 /// Working memory for `n` lanes.
-fn lanes_buffer<T: IntegerElement>(n: usize) -> Scratch {
+fn lanes_buffer<T: LaneElement>(n: usize) -> Scratch {
     scratch::take_buffer((n * size_of::<T::Lane>()).div_ceil(size_of::<f32>()))
 }
 
@@ -274,7 +260,7 @@ fn lanes_buffer<T: IntegerElement>(n: usize) -> Scratch {
 ///
 /// # Safety
 /// As for [`multiply`]; the buffers have room for it.
-unsafe fn multiply_block<T: IntegerElement>(
+unsafe fn multiply_block<T: LaneElement>(
     kernels: &Kernels<T>,
     p: &Product<T>,
     b: &impl Columns<T>,
@@ -319,64 +305,32 @@ unsafe fn multiply_block<T: IntegerElement>(
 ///
 /// # Safety
 /// As for [`multiply`].
-unsafe fn multiply_panels<T: IntegerElement>(kernels: &Kernels<T>, mut job: PanelJob<T>, cols: usize) {
+unsafe fn multiply_panels<T: LaneElement>(kernels: &Kernels<T>, job: PanelJob<T>, cols: usize) {
     let width = job.cols;
-    for col in (0..cols).step_by(width) {
-        job.cols = width.min(cols - col);
-        // SAFETY: guaranteed by the caller.
-        unsafe { (kernels.panel)(&job) };
-        job.b = job.b.wrapping_add(width * job.k);
-        job.c = job.c.wrapping_add(width);
-    }
-}
-
-/// Packs `m` rows of A in the order of the tiles.
-///
-/// # Safety
-/// The rows have `k` product indices, and `dst` has room for them.
-unsafe fn pack_tiles<T: IntegerElement>(
-    a: *const T,
-    strides: [usize; 2],
-    [m, k]: [usize; 2],
-    tallest: usize,
-    dst: *mut T::Lane,
-) {
-    // Contiguous columns are read one after the other, a few of them for all tiles.
-    let together = if strides[0] == 1 { COLUMNS } else { k };
-    for k0 in (0..k).step_by(together) {
-        let ks = [k0, k.min(k0 + together)];
-        let mut row = 0;
-        while row < m {
-            let rows = tallest.min(1 << (m - row).ilog2());
-            // SAFETY: guaranteed by the caller.
-            unsafe {
-                let (a, dst) = (a.add(row * strides[0]), dst.add(row * k));
-                match rows {
-                    8 => pack_tile::<T, 8>(a, strides, ks, dst),
-                    4 => pack_tile::<T, 4>(a, strides, ks, dst),
-                    2 => pack_tile::<T, 2>(a, strides, ks, dst),
-                    _ => pack_tile::<T, 1>(a, strides, ks, dst),
+    let a_row = job.a_strides.map_or(job.k, |s| s[0]);
+    // Panels that stay in the first cache are multiplied by a tile of rows at a time: rows of C that are far apart are then stored in
+    // longer pieces, of which there are fewer at a time.
+    let together = SMALL / (job.k * width * size_of::<T::Lane>()).max(1);
+    let (together, rows) = if together > 1 {
+        (together, kernels.rows)
+    } else {
+        (1, job.rows)
+    };
+    for first in (0..cols).step_by(together * width) {
+        for row in (0..job.rows).step_by(rows) {
+            for col in (first..cols.min(first + together * width)).step_by(width) {
+                // SAFETY: guaranteed by the caller.
+                unsafe {
+                    (kernels.panel)(&PanelJob {
+                        rows: rows.min(job.rows - row),
+                        cols: width.min(cols - col),
+                        a: job.a.add(row * a_row),
+                        b: job.b.add(col * job.k),
+                        c: job.c.add(row * job.c_row + col),
+                        ..job
+                    });
                 }
             }
-            row += rows;
-        }
-    }
-}
-
-/// Packs some product indices of `R` rows of A.
-///
-/// # Safety
-/// As for [`pack_tiles`].
-unsafe fn pack_tile<T: IntegerElement, const R: usize>(
-    a: *const T,
-    [row, step]: [usize; 2],
-    [k0, k1]: [usize; 2],
-    dst: *mut T::Lane,
-) {
-    for i in k0..k1 {
-        for r in 0..R {
-            // SAFETY: guaranteed by the caller.
-            unsafe { *dst.add(i * R + r) = (*a.add(r * row + i * step)).widen() };
         }
     }
 }

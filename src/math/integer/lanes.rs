@@ -1,4 +1,6 @@
-//! Vectors of integers that wrap, and sums of products in them.
+//! Vectors of integers that wrap, or of f64, and sums of products in them.
+
+use crate::math::number::Number;
 
 /// A vector type and its operations.
 ///
@@ -7,7 +9,7 @@
 /// Loads and stores access [`Lanes::COUNT`] elements, the `_first` forms exactly the first `n`. No alignment is required.
 #[allow(clippy::missing_safety_doc, reason = "the requirements above apply to every method")]
 pub(super) unsafe trait Lanes: 'static {
-    /// The integers.
+    /// The elements.
     type Element: Copy;
     /// The vector.
     type V: Copy;
@@ -82,7 +84,7 @@ macro_rules! plain {
             }
             #[inline(always)]
             unsafe fn add(x: [$t; N], y: [$t; N]) -> [$t; N] {
-                std::array::from_fn(|i| x[i].wrapping_add(y[i]))
+                std::array::from_fn(|i| x[i].add(y[i]))
             }
             #[inline(always)]
             unsafe fn factor(v: [$t; N]) -> [$t; N] {
@@ -90,12 +92,12 @@ macro_rules! plain {
             }
             #[inline(always)]
             unsafe fn zero() -> [$t; N] {
-                [0; N]
+                [<$t>::default(); N]
             }
             #[inline(always)]
             unsafe fn add_product(mut sum: [$t; N], x: [$t; N], y: [$t; N]) -> [$t; N] {
                 for i in 0..N {
-                    sum[i] = sum[i].wrapping_add(x[i].wrapping_mul(y[i]));
+                    sum[i] = sum[i].add(x[i].mul(y[i]));
                 }
                 sum
             }
@@ -106,7 +108,7 @@ macro_rules! plain {
         }
     )* };
 }
-plain!(i64, i32, i16);
+plain!(i64, i32, i16, f64);
 
 /// The first `n` elements at `p`, followed by zeros.
 ///
@@ -138,6 +140,10 @@ mod x86 {
     pub(in crate::math::integer) struct I32x8;
     /// Sixteen i16 of AVX2. AVX-512 has wider ones, but this set of instructions does not include them.
     pub(in crate::math::integer) struct I16x16;
+    /// Eight f64 of AVX-512.
+    pub(in crate::math::integer) struct F64x8;
+    /// Four f64 of AVX2.
+    pub(in crate::math::integer) struct F64x4;
 
     /// The methods that are single instructions.
     macro_rules! instructions {
@@ -173,6 +179,9 @@ mod x86 {
     /// The methods of sums that are vectors.
     macro_rules! sums {
         ($v:ty, $zero:ident, $add:ident, $mul:ident) => {
+            sums!($v, $zero, |sum, x, y| $add(sum, $mul(x, y)));
+        };
+        ($v:ty, $zero:ident, |$sum:ident, $x:ident, $y:ident| $add_product:expr) => {
             type Factor = $v;
             type Sum = $v;
 
@@ -186,9 +195,9 @@ mod x86 {
                 unsafe { $zero() }
             }
             #[inline(always)]
-            unsafe fn add_product(sum: $v, x: $v, y: $v) -> $v {
+            unsafe fn add_product($sum: $v, $x: $v, $y: $v) -> $v {
                 // SAFETY: see the trait.
-                unsafe { $add(sum, $mul(x, y)) }
+                unsafe { $add_product }
             }
             #[inline(always)]
             unsafe fn finish(sum: $v) -> $v {
@@ -215,15 +224,15 @@ mod x86 {
 
     /// The `_first` methods through memory.
     macro_rules! copied {
-        ($e:ty, $count:literal) => {
+        ($e:ty, $v:ty, $count:literal) => {
             #[inline(always)]
-            unsafe fn load_first(p: *const $e, n: usize) -> __m256i {
+            unsafe fn load_first(p: *const $e, n: usize) -> $v {
                 // SAFETY: see the trait.
                 unsafe { Self::load(copy_first::<$e, $count>(p, n).as_ptr()) }
             }
             #[inline(always)]
-            unsafe fn store_first(v: __m256i, p: *mut $e, n: usize) {
-                let mut elements = [0; $count];
+            unsafe fn store_first(v: $v, p: *mut $e, n: usize) {
+                let mut elements = [<$e>::default(); $count];
                 // SAFETY: see the trait.
                 unsafe {
                     Self::store(v, elements.as_mut_ptr());
@@ -290,7 +299,7 @@ mod x86 {
             _mm256_add_epi16
         );
         sums!(__m256i, _mm256_setzero_si256, _mm256_add_epi16, _mm256_mullo_epi16);
-        copied!(i16, 16);
+        copied!(i16, __m256i, 16);
     }
 
     // SAFETY: as above.
@@ -306,7 +315,39 @@ mod x86 {
             _mm256_add_epi32
         );
         sums!(__m256i, _mm256_setzero_si256, _mm256_add_epi32, _mm256_mullo_epi32);
-        copied!(i32, 8);
+        copied!(i32, __m256i, 8);
+    }
+
+    // SAFETY: as above.
+    unsafe impl Lanes for F64x8 {
+        instructions!(
+            f64,
+            __m512d,
+            8,
+            8,
+            _mm512_set1_pd,
+            _mm512_loadu_pd,
+            _mm512_storeu_pd,
+            _mm512_add_pd
+        );
+        sums!(__m512d, _mm512_setzero_pd, |sum, x, y| _mm512_fmadd_pd(x, y, sum));
+        masked!(f64, __m512d, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd);
+    }
+
+    // SAFETY: as above.
+    unsafe impl Lanes for F64x4 {
+        instructions!(
+            f64,
+            __m256d,
+            4,
+            4,
+            _mm256_set1_pd,
+            _mm256_loadu_pd,
+            _mm256_storeu_pd,
+            _mm256_add_pd
+        );
+        sums!(__m256d, _mm256_setzero_pd, |sum, x, y| _mm256_fmadd_pd(x, y, sum));
+        copied!(f64, __m256d, 4);
     }
 
     // SAFETY: as above. AVX2 multiplies only 32 bits. With `x = 2^32 * a + b` and `y = 2^32 * c + d`, `x * y` is
@@ -322,7 +363,7 @@ mod x86 {
             _mm256_storeu_si256,
             _mm256_add_epi64
         );
-        copied!(i64, 4);
+        copied!(i64, __m256i, 4);
         type Factor = [__m256i; 2];
         type Sum = [__m256i; 2];
 

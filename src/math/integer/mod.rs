@@ -1,11 +1,13 @@
-//! Products of integers, which wrap: the kernels for one instruction set each ([`tile`]), and the blocks that a product is cut into
-//! ([`blocks`]). Matrix products and convolutions use both.
+//! Products of integers, which wrap, and of f64: the kernels for one instruction set each ([`tile`]), and the blocks that a product is
+//! cut into ([`blocks`]). Integer matrix products use both, and convolutions of all these types.
 //!
 //! Bytes are multiplied in lanes of 16 bits, because no instruction multiplies bytes lane by lane. The low bits of sums of products do
 //! not depend on the high ones.
 
 mod blocks;
+mod few;
 mod lanes;
+mod pack;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -16,13 +18,15 @@ use super::number::Number;
 use crate::target::Isa;
 use tile::Kernels;
 
-/// An integer type that is multiplied.
-pub(super) trait IntegerElement: Number {
+/// A type that is multiplied.
+pub(super) trait LaneElement: Number {
     /// The type in which it is multiplied.
-    type Lane: IntegerElement<Lane = Self::Lane>;
+    type Lane: LaneElement<Lane = Self::Lane>;
     /// Whether it is its own lane.
     const IS_LANE: bool;
-    /// The integer in a lane.
+    /// Whether sums are the same in any order, so that the way to compute a product may depend on how threads divide it.
+    const IN_ANY_ORDER: bool;
+    /// The element in a lane.
     fn widen(self) -> Self::Lane;
     /// The low bits of a lane.
     fn narrow(lane: Self::Lane) -> Self;
@@ -40,12 +44,12 @@ macro_rules! kernels {
             unsafe { tile::panel_body::<$t, L>(j) }
         }
         $(#[target_feature(enable = $features)])?
-        unsafe fn sums(j: &tile::RowsJob<<$t as IntegerElement>::Lane>) {
+        unsafe fn sums(j: &tile::RowsJob<<$t as LaneElement>::Lane>) {
             // SAFETY: as above.
             unsafe { tile::sums_body::<L>(j) }
         }
         $(#[target_feature(enable = $features)])?
-        unsafe fn dots(j: &tile::RowsJob<<$t as IntegerElement>::Lane>) {
+        unsafe fn dots(j: &tile::RowsJob<<$t as LaneElement>::Lane>) {
             // SAFETY: as above.
             unsafe { tile::dots_body::<L>(j) }
         }
@@ -61,10 +65,11 @@ macro_rules! kernels {
 }
 
 macro_rules! elements {
-    ($($t:ty, $lane:ty, $wide:ident, $narrow:ident, $plain:literal;)*) => { $(
-        impl IntegerElement for $t {
+    ($($t:ty, $lane:ty, $wide:ident, $narrow:ident, $plain:literal, $wraps:literal;)*) => { $(
+        impl LaneElement for $t {
             type Lane = $lane;
             const IS_LANE: bool = size_of::<$t>() == size_of::<$lane>();
+            const IN_ANY_ORDER: bool = $wraps;
             fn widen(self) -> $lane {
                 self as $lane
             }
@@ -84,9 +89,10 @@ macro_rules! elements {
     )* };
 }
 elements! {
-    i64, i64, I64x8, I64x4, 2;
-    i32, i32, I32x16, I32x8, 4;
-    i16, i16, I16x16, I16x16, 8;
-    i8, i16, I16x16, I16x16, 8;
-    u8, i16, I16x16, I16x16, 8;
+    i64, i64, I64x8, I64x4, 2, true;
+    i32, i32, I32x16, I32x8, 4, true;
+    i16, i16, I16x16, I16x16, 8, true;
+    i8, i16, I16x16, I16x16, 8, true;
+    u8, i16, I16x16, I16x16, 8, true;
+    f64, f64, F64x8, F64x4, 2, false;
 }

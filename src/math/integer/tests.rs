@@ -10,12 +10,12 @@ fn levels() -> Vec<Isa> {
 }
 
 /// Element `i` of an operand: all bits vary.
-fn element<T: IntegerElement>(i: usize) -> T {
+fn element<T: LaneElement>(i: usize) -> T {
     let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     T::from_f64(((x >> 11) as i64 - (1 << 52)) as f64).mul(T::from_f64((x % 1_000_003) as f64))
 }
 
-fn check<T: IntegerElement>(isa: Isa, [m, n, k]: [usize; 3], a_strides: [usize; 2], b_strides: [usize; 2], add: bool) {
+fn check<T: LaneElement>(isa: Isa, [m, n, k]: [usize; 3], a_strides: [usize; 2], b_strides: [usize; 2], add: bool) {
     let c_row = if n == 1 { 1 } else { n + 3 };
     let a: Vec<T> = (0..1 + m * a_strides[0] + k * a_strides[1]).map(element).collect();
     let b: Vec<T> = (0..1 + k * b_strides[0] + n * b_strides[1])
@@ -52,7 +52,7 @@ fn check<T: IntegerElement>(isa: Isa, [m, n, k]: [usize; 3], a_strides: [usize; 
     }
 }
 
-fn check_all<T: IntegerElement>() {
+fn check_all<T: LaneElement>() {
     for isa in levels() {
         for [m, n, k] in [
             [1, 1, 0],
@@ -63,6 +63,7 @@ fn check_all<T: IntegerElement>() {
             [13, 37, 130],
             [150, 90, 11],
             [9, 16, 300],
+            [2, 2100, 6],
         ] {
             for add in [false, true] {
                 check::<T>(isa, [m, n, k], [k, 1], [n, 1], add);

@@ -1,11 +1,11 @@
 //! The kernels: tiles of sums in registers, sums of rows, and dot products.
 
-use super::IntegerElement;
+use super::LaneElement;
 use super::lanes::*;
 use crate::math::number::Number;
 
 /// Some rows of A times a panel of B, at most two vectors wide.
-pub(in crate::math) struct PanelJob<T: IntegerElement> {
+pub(in crate::math) struct PanelJob<T: LaneElement> {
     pub rows: usize,
     pub cols: usize,
     pub k: usize,
@@ -41,7 +41,7 @@ pub(in crate::math) struct RowsJob<E> {
 }
 
 /// The kernels of one instruction set.
-pub(in crate::math) struct Kernels<T: IntegerElement> {
+pub(in crate::math) struct Kernels<T: LaneElement> {
     /// The number of elements in a vector.
     pub lanes: usize,
     /// The number of rows of the tallest tile, a power of two.
@@ -55,7 +55,7 @@ pub(in crate::math) struct Kernels<T: IntegerElement> {
 }
 
 #[inline(always)]
-pub(super) unsafe fn panel_body<T: IntegerElement, L: Lanes<Element = T::Lane>>(j: &PanelJob<T>) {
+pub(super) unsafe fn panel_body<T: LaneElement, L: Lanes<Element = T::Lane>>(j: &PanelJob<T>) {
     let mut row = 0;
     while row < j.rows {
         let rows = L::ROWS.min(1 << (j.rows - row).ilog2());
@@ -74,7 +74,7 @@ pub(super) unsafe fn panel_body<T: IntegerElement, L: Lanes<Element = T::Lane>>(
 
 /// Computes `R` rows of the panel.
 #[inline(always)]
-unsafe fn tile_row<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usize>(j: &PanelJob<T>, row: usize) {
+unsafe fn tile_row<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize>(j: &PanelJob<T>, row: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         if R > L::ROWS {
@@ -96,7 +96,7 @@ unsafe fn tile_row<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usiz
 
 /// Computes a tile of `R` rows and `W` vectors. `PART` says that the vector of B is not whole.
 #[inline(always)]
-unsafe fn tile<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usize, const W: usize, const PART: bool>(
+unsafe fn tile<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize, const W: usize, const PART: bool>(
     j: &PanelJob<T>,
     row: usize,
     col: usize,
@@ -137,7 +137,7 @@ unsafe fn tile<T: IntegerElement, L: Lanes<Element = T::Lane>, const R: usize, c
 
 /// Stores the first `n` elements of `v`, or adds them to what is there.
 #[inline(always)]
-unsafe fn store<T: IntegerElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T, n: usize, add: bool) {
+unsafe fn store<T: LaneElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T, n: usize, add: bool) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         if !T::IS_LANE {
@@ -226,7 +226,7 @@ unsafe fn add_rows<L: Lanes, const K: usize>(
 }
 
 #[inline(always)]
-pub(super) unsafe fn dots_body<L: Lanes<Element: IntegerElement>>(j: &RowsJob<L::Element>) {
+pub(super) unsafe fn dots_body<L: Lanes<Element: LaneElement>>(j: &RowsJob<L::Element>) {
     let mut col = 0;
     while col < j.cols {
         let cols = if j.cols - col >= 4 { 4 } else { 1 };
@@ -245,7 +245,7 @@ pub(super) unsafe fn dots_body<L: Lanes<Element: IntegerElement>>(j: &RowsJob<L:
 
 /// Computes `C` dot products of one row.
 #[inline(always)]
-unsafe fn dot_tile<L: Lanes<Element: IntegerElement>, const C: usize>(j: &RowsJob<L::Element>, row: usize, col: usize) {
+unsafe fn dot_tile<L: Lanes<Element: LaneElement>, const C: usize>(j: &RowsJob<L::Element>, row: usize, col: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let (a, b) = (j.a.add(row * j.a_strides[0]), j.b.add(col * j.b_step));

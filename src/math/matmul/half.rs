@@ -1,7 +1,11 @@
-//! f16 and bf16 products: converted to f32, multiplied there, and rounded once at the end.
+//! f16 and bf16 products: converted to f32, multiplied there, and rounded once at the end. Small products and those of few rows or
+//! columns are converted piece by piece ([`pieces`], [`dots`]), others as a whole.
+
+mod dots;
+mod pieces;
 
 use super::native::F32MatMulPlan;
-use super::small::{self, SmallPlan};
+use super::small;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::convert::{self, widen_elements};
@@ -22,22 +26,32 @@ pub(super) fn is_faster_in_f32(isa: Isa, desc: &MatMul, constants: &MatMulConsta
     is_dynamic && (is_narrow || small::is_applicable(desc, isa, constants))
 }
 
-/// A plan of a 16-bit product.
-pub(super) struct HalfPlan {
+/// Plans a 16-bit product, whose extents were already checked. Constants span at least the extents.
+pub(super) fn plan(
+    kernels: &PairKernels,
+    desc: &MatMul,
+    constants: MatMulConstants,
+    extents: [usize; 4],
+) -> Box<dyn MatMulPlan> {
+    if let Some(plan) = pieces::PiecesPlan::new(kernels.isa, desc, &constants) {
+        return Box::new(plan);
+    }
+    match dots::DotsPlan::new(kernels.isa, desc, &constants) {
+        Some(plan) => Box::new(plan),
+        None => Box::new(HalfPlan::new(kernels, desc, constants, extents)),
+    }
+}
+
+/// A plan of any 16-bit product.
+struct HalfPlan {
     desc: MatMul,
-    inner: Box<dyn MatMulPlan>,
+    inner: F32MatMulPlan,
     /// The number of elements to convert of A, B, the addend and C; 0 for constants.
     extents: [usize; 4],
 }
 
 impl HalfPlan {
-    /// Plans `desc`, whose extents were already checked. Constants span at least the extents.
-    pub(super) fn new(
-        kernels: &PairKernels,
-        desc: &MatMul,
-        constants: MatMulConstants,
-        extents: [usize; 4],
-    ) -> HalfPlan {
+    fn new(kernels: &PairKernels, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
         let inner = MatMul {
             dtype: DType::F32,
             ..desc.clone()
@@ -51,15 +65,7 @@ impl HalfPlan {
         let constants = MatMulConstants { a, b };
         HalfPlan {
             desc: desc.clone(),
-            inner: match small::is_applicable(&inner, kernels.isa, &constants) {
-                true => Box::new(SmallPlan::new(kernels.isa, &inner)),
-                false => Box::new(F32MatMulPlan::with_quads(
-                    kernels.isa,
-                    kernels.has_quads,
-                    &inner,
-                    constants,
-                )),
-            },
+            inner: F32MatMulPlan::with_quads(kernels.isa, kernels.has_quads, &inner, constants),
             extents: left,
         }
     }

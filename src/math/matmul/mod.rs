@@ -2,13 +2,15 @@
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, [`dot`] for a few rows times a
 //! transposed dynamic matrix, and [`small`] for matrices, one or many, that are too small for either. [`pairs`] multiplies
-//! pairs of bf16 and groups of four bytes. A constant B of integers times scales is packed as [`integers`]. f64 uses the
-//! `gemm` crate, integers have kernels of their own ([`whole`]), and f16 is converted to and from f32.
+//! pairs of bf16 and groups of four bytes, and [`lines`] bf16 of few rows or few product indices. A constant B of integers times
+//! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers have kernels of their own ([`wrapping`]), and f16 is
+//! converted to and from f32 ([`half`]).
 
 pub(crate) mod dot;
 mod grid;
 mod half;
 mod integers;
+mod lines;
 pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
@@ -18,7 +20,7 @@ mod small;
 mod tests;
 mod wrapping;
 
-use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
+use super::contract::{BatchDim, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
 use crate::types::DType;
 
@@ -38,14 +40,17 @@ pub(super) fn plan(
         let pairs = pairs.for_bytes(input);
         return Ok(Box::new(pairs::PairMatMulPlan::new(pairs, desc, constants)));
     }
+    if desc.dtype == DType::BF16 && lines::is_applicable(&pairs, desc, &constants) {
+        return Ok(Box::new(lines::LinePlan::new(desc)));
+    }
     if desc.dtype == DType::BF16 && half::is_faster_in_f32(pairs.isa, desc, &constants) {
-        return Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents)));
+        return Ok(half::plan(&pairs, desc, constants, extents));
     }
     if let Some(plan) = plan_pairs(pairs, precision, desc, constants) {
         return Ok(Box::new(plan));
     }
     match desc.dtype {
-        DType::BF16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
+        DType::BF16 | DType::F16 => Ok(half::plan(&pairs, desc, constants, extents)),
         DType::F32 if small::is_applicable(desc, pairs.isa, &constants) => {
             Ok(Box::new(small::SmallPlan::new(pairs.isa, desc)))
         }
@@ -53,7 +58,6 @@ pub(super) fn plan(
             let plan = native::F32MatMulPlan::with_quads(pairs.isa, pairs.has_quads, desc, constants);
             Ok(Box::new(plan))
         }
-        DType::F16 => Ok(Box::new(half::HalfPlan::new(&pairs, desc, constants, extents))),
         DType::F64 => Ok(Box::new(other::OtherPlan::new(desc, constants))),
         DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(wrapping::WrappingPlan::new(pairs.isa, desc, constants)))
@@ -107,6 +111,16 @@ struct Offsets {
 }
 
 impl Offsets {
+    /// The strides along a dimension of the batch.
+    fn along(d: BatchDim) -> Offsets {
+        Offsets {
+            a: d.a,
+            b: d.b,
+            c: d.c,
+            addend: d.addend,
+        }
+    }
+
     /// The offsets of matrix `index`, row-major over the batch dimensions.
     fn for_matrix(desc: &MatMul, mut index: usize) -> Offsets {
         let mut o = Offsets::default();

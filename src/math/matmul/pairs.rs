@@ -15,7 +15,7 @@ use crate::math::pairs::{COLS, PairKernels};
 use crate::math::scratch::SharedPtr;
 use crate::math::tile::Tiles;
 use crate::parallel::Pool;
-use crate::target::Isa;
+use crate::target::{Isa, PairUnit};
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
@@ -169,6 +169,14 @@ impl PairMatMulPlan {
             && d.k == self.run()
             && (aligned(d.a[0]) || d.m == 1)
             && d.batch.iter().all(|b| aligned(b.a))
+            && !self.rows_share_sets()
+    }
+
+    /// Whether the rows of a tile are in one set of the L1 cache, which has fewer ways, and several panels read them again.
+    fn rows_share_sets(&self) -> bool {
+        const SET: usize = 4096;
+        let is_far = self.desc.a[0].is_multiple_of(SET / self.kernels.row_element());
+        self.kernels.unit == PairUnit::Dots && is_far && self.blocks.start(1) > 8 && self.panels() > 1
     }
 }
 

@@ -11,7 +11,7 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// The largest number of multiply-adds of a small product, its columns rounded up to whole vectors.
-const MACS: usize = 32 << 10;
+pub(super) const MACS: usize = 32 << 10;
 /// The largest number of elements of a matrix times one column. Larger ones are computed as dot products.
 const COLUMN: usize = 64;
 /// The largest number of elements of B for which its columns are moved to rows whatever the number of rows of A.
@@ -87,7 +87,7 @@ impl SmallPlan {
     ///
     /// # Safety
     /// As for [`SmallPlan::run_matrices`].
-    unsafe fn run_row(&self, args: &MatMulArgs, o: &Offsets, count: usize) {
+    pub(super) unsafe fn run_row(&self, args: &MatMulArgs, o: &Offsets, count: usize) {
         let job = self.job(args, o, count);
         let kernel = self.kernel();
         if !self.packs {
@@ -139,12 +139,7 @@ impl SmallPlan {
     fn job(&self, args: &MatMulArgs, o: &Offsets, count: usize) -> SmallJob {
         let d = &self.desc;
         let addend = d.addend.filter(|_| d.beta != 0.0);
-        let step = d.batch.last().map_or(Offsets::default(), |b| Offsets {
-            a: b.a,
-            b: b.b,
-            c: b.c,
-            addend: b.addend,
-        });
+        let step = d.batch.last().copied().map_or(Offsets::default(), Offsets::along);
         SmallJob {
             a: args.a.cast::<f32>().wrapping_add(o.a),
             a_strides: d.a,

@@ -1,5 +1,7 @@
 //! Compares random products of every dtype, layout, level and operand kind with the reference.
 
+mod halves;
+
 use super::super::contract::*;
 use super::super::reference::matmul_ref;
 use super::plan;
@@ -248,8 +250,8 @@ proptest! {
 #[test]
 fn blocked_products_agree() {
     let (one, two) = (Pool::new(1), Pool::new(2));
-    // In f32, in bf16, and in f32 with operands that are rounded.
-    let kinds = [(DType::F32, 5), (DType::BF16, 5), (DType::F32, 6)];
+    // In f32, in bf16, in f16, and in f32 with operands that are rounded.
+    let kinds = [(DType::F32, 5), (DType::BF16, 5), (DType::F16, 5), (DType::F32, 6)];
     for (m, n, k, constants) in [
         (230, 530, 390, 0..1),
         (1, 500, 800, 0..3),
@@ -342,10 +344,7 @@ fn tails_see_every_element_once() {
             b: b.bytes().as_ptr(),
             addend: std::ptr::null(),
             c: out.bytes_mut().as_mut_ptr(),
-            tail: Some(TileTail {
-                call: double,
-                context: (&raw const seen).cast(),
-            }),
+            tail: Some(TileTail::new(double, (&raw const seen).cast())),
         };
         // SAFETY: the operands hold the descriptor's extents.
         unsafe { plan.run(&Pool::new(2), &args) };

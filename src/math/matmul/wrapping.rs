@@ -3,7 +3,7 @@
 use super::other::finish_rows;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
-use crate::math::integer::{IntegerElement, Product, StridedColumns, multiply};
+use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// The number of multiply-adds in a chunk of small matrices.
 const TOGETHER: usize = 100_000;
+/// The maximum number of multiply-adds of matrices that plain loops multiply.
+const TINY: usize = 64;
 /// The smallest number of multiply-adds that another thread is worth.
 const SMALLEST: usize = 200_000;
 /// The smallest number of rows or columns of a part of a matrix.
@@ -87,10 +89,9 @@ impl WrappingPlan {
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes the rectangle.
-    unsafe fn run_part<T: IntegerElement>(&self, args: &MatMulArgs, o: &Offsets, r: Rect) {
+    unsafe fn run_part<T: LaneElement>(&self, args: &MatMulArgs, o: &Offsets, r: Rect) {
         let d = &self.desc;
-        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
-        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<T>();
+        let [a, b] = self.factors::<T>(args);
         let c = args.c.cast::<T>().wrapping_add(o.c + r.row * d.c_row + r.col);
         let addend = args.addend.cast::<T>().wrapping_add(o.addend);
         // SAFETY: the operands are valid for the descriptor's extents.
@@ -122,7 +123,7 @@ impl WrappingPlan {
         }
     }
 
-    unsafe fn run_as<T: IntegerElement>(&self, pool: &Pool, args: &MatMulArgs) {
+    unsafe fn run_as<T: LaneElement>(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         let (parts, batch) = (Parts::new(d, pool.threads()), d.batch_size());
         let per = parts.rows * parts.cols;
@@ -143,11 +144,56 @@ impl WrappingPlan {
         });
     }
 
+    /// Whether plain loops take less time than to choose a way for each matrix.
+    fn is_tiny(&self, args: &MatMulArgs) -> bool {
+        let d = &self.desc;
+        let plain = d.alpha == 1.0 && d.activation == Activation::None && args.tail.is_none();
+        plain && d.m.saturating_mul(d.n).saturating_mul(d.k) <= TINY
+    }
+
+    /// Computes `count` matrices of the batch, of which the first is at `o`.
+    ///
+    /// # Safety
+    /// As for [`WrappingPlan::run_matrices`]; the matrices are neighbours along the last dimension of the batch.
+    unsafe fn run_tiny<T: LaneElement>(&self, args: &MatMulArgs, mut o: Offsets, count: usize) {
+        let d = &self.desc;
+        let [a, b] = self.factors::<T>(args);
+        let (c, addend) = (args.c.cast::<T>(), args.addend.cast::<T>());
+        for _ in 0..count {
+            let t = TinyProduct {
+                desc: d,
+                a: a.wrapping_add(o.a),
+                b: b.wrapping_add(o.b),
+                c: c.wrapping_add(o.c),
+                addend: addend.wrapping_add(o.addend),
+            };
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                match d.k {
+                    2 => t.run::<2>(),
+                    3 => t.run::<3>(),
+                    4 => t.run::<4>(),
+                    _ => t.run::<0>(),
+                }
+            }
+            if let Some(b) = d.batch.last() {
+                (o.a, o.b, o.c, o.addend) = (o.a + b.a, o.b + b.b, o.c + b.c, o.addend + b.addend);
+            }
+        }
+    }
+
+    /// The first elements of A and B.
+    fn factors<T>(&self, args: &MatMulArgs) -> [*const T; 2] {
+        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr());
+        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr());
+        [a.cast(), b.cast()]
+    }
+
     /// Computes the matrices `first..end` of the batch.
     ///
     /// # Safety
     /// `args` is as for [`MatMulPlan::run`]; nothing else writes these matrices.
-    unsafe fn run_matrices<T: IntegerElement>(&self, args: &MatMulArgs, first: usize, end: usize) {
+    unsafe fn run_matrices<T: LaneElement>(&self, args: &MatMulArgs, first: usize, end: usize) {
         let d = &self.desc;
         let row = d.batch.last().map_or(1, |b| b.size);
         let mut at = first;
@@ -155,6 +201,12 @@ impl WrappingPlan {
             // Along the last dimension of the batch, the strides are the same: small matrices take less time than a division.
             let count = (row - at % row).min(end - at);
             let mut o = Offsets::for_matrix(d, at);
+            if self.is_tiny(args) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.run_tiny::<T>(args, o, count) };
+                at += count;
+                continue;
+            }
             for batch in at..at + count {
                 let whole = Rect {
                     batch,
@@ -174,11 +226,47 @@ impl WrappingPlan {
     }
 }
 
+/// The product of one small matrix of a batch.
+struct TinyProduct<'a, T> {
+    desc: &'a MatMul,
+    a: *const T,
+    b: *const T,
+    c: *mut T,
+    addend: *const T,
+}
+
+impl<T: LaneElement> TinyProduct<'_, T> {
+    /// Computes it; `K` is the product size, or 0 if the compiler does not know it.
+    ///
+    /// # Safety
+    /// The operands are valid for the descriptor.
+    #[inline(always)]
+    unsafe fn run<const K: usize>(&self) {
+        let d = self.desc;
+        let k = if K == 0 { d.k } else { K };
+        let addend = d.addend.filter(|_| d.beta != 0.0);
+        let beta = T::from_f64(d.beta);
+        for i in 0..d.m {
+            for j in 0..d.n {
+                // SAFETY: guaranteed by the caller.
+                unsafe {
+                    let mut sum = addend.map_or(T::default(), |s| beta.mul(*self.addend.add(i * s.row + j * s.col)));
+                    let (a, b) = (self.a.add(i * d.a[0]), self.b.add(j * d.b[1]));
+                    for p in 0..k {
+                        sum = sum.add((*a.add(p * d.a[1])).mul(*b.add(p * d.b[0])));
+                    }
+                    *self.c.add(i * d.c_row + j) = sum;
+                }
+            }
+        }
+    }
+}
+
 /// Sets C to `beta * addend` if there is an addend, and returns whether there is.
 ///
 /// # Safety
 /// `addend` is that of the matrix, and `c` is the first element of the rectangle.
-unsafe fn start_with_addend<T: IntegerElement>(d: &MatMul, addend: *const T, c: *mut T, r: &Rect) -> bool {
+unsafe fn start_with_addend<T: LaneElement>(d: &MatMul, addend: *const T, c: *mut T, r: &Rect) -> bool {
     let Some(s) = d.addend.filter(|_| d.beta != 0.0) else {
         return false;
     };

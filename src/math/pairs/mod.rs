@@ -16,10 +16,13 @@
 //! torch, whose bf16 products (oneDNN) use the same instructions. Widened elements keep denormals, as torch does on
 //! processors without these instructions.
 //!
+//! Products that are not worth packing B have blocks of their own ([`lines`]).
+//!
 //! Products of bytes ([`Factors::Bytes`]) use `tdpbusd` and `tdpbssd`, or `vpdpbusd`. Their sums are exact modulo 2³².
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+pub(super) mod lines;
 #[cfg(test)]
 mod model;
 pub(super) mod pack;

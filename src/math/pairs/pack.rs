@@ -3,6 +3,7 @@
 use super::{COLS, PairKernels};
 use crate::math::isa::per_isa;
 use crate::math::pack::pack_panel;
+use crate::math::scratch;
 use crate::math::simd::Bf16;
 use half::bf16;
 
@@ -129,6 +130,7 @@ pub(in crate::math) unsafe fn pack_pairs(
             Source::Narrow(p) if k == 1 && col.is_multiple_of(2) && p.cast::<f32>().is_aligned() => {
                 pack_panel(p.cast(), col / 2, 1, cols, COLS, pairs, dst.cast());
             }
+            Source::Narrow(p) if k == 1 && pairs >= LONG => align_pairs(p, [col, cols], pairs, dst.cast()),
             Source::Narrow(p) if k == 1 => copy_pairs(p, [col, cols], pairs, dst.cast()),
             Source::Narrow(p) if col == 1 => {
                 for i in 0..pairs {
@@ -187,6 +189,25 @@ pub(in crate::math) unsafe fn pack_bytes(
         // SAFETY: the caller provides the panel.
         unsafe { dst.add(4 * group * COLS).cast::<[[u8; 4]; COLS]>().write(bytes) };
     }
+}
+
+/// The minimum number of pairs in a column that is worth copying to an aligned address.
+const LONG: usize = 32;
+
+/// [`copy_pairs`] for long columns, which are first copied to where they can be transposed.
+///
+/// # Safety
+/// As for [`copy_pairs`].
+unsafe fn align_pairs(src: *const u16, [col, cols]: [usize; 2], pairs: usize, dst: *mut f32) {
+    let row = packed_row(4 * pairs.next_multiple_of(16)) / 4;
+    let mut aligned = scratch::take_buffer(cols * row);
+    let to = aligned.as_mut_ptr();
+    for c in 0..cols {
+        // SAFETY: guaranteed by the caller; the buffer has the columns.
+        unsafe { std::ptr::copy_nonoverlapping(src.add(c * col), to.add(c * row).cast::<u16>(), 2 * pairs) };
+    }
+    // SAFETY: as above.
+    unsafe { pack_panel(to, row, 1, cols, COLS, pairs, dst) };
 }
 
 /// Packs columns of pairs at any addresses, `col` elements apart, and zeros for the missing columns.

@@ -1,9 +1,14 @@
 //! From a block's sums to the result: scale, addend, activation, and one rounding. Sums of bytes are the result.
 
+#[cfg(target_arch = "x86_64")]
+mod affine;
+
 use super::pack::Source;
 use super::{COLS, PairKernels, SumRows};
+use crate::math::contract::ColumnAffine;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
+use crate::target::{Isa, PairUnit};
 
 /// Where the elements of a part of a result are stored.
 #[derive(Clone, Copy)]
@@ -60,6 +65,14 @@ pub(in crate::math) struct StoreJob {
     pub beta: f32,
     /// The bounds to clamp to, if any. NaN stays NaN.
     pub clamp: Option<(f32, f32)>,
+    /// What is computed of the elements before they are stored, if [`applies_affine`] and the addend is one value for each column.
+    pub affine: Option<ColumnAffine>,
+}
+
+/// Whether a [`StoreJob`] with these kernels can compute a [`ColumnAffine`].
+pub(in crate::math) fn applies_affine(kernels: &PairKernels, wide: bool) -> bool {
+    let converts = matches!(kernels.unit, PairUnit::Tiles | PairUnit::Dots) && kernels.isa == Isa::Avx512;
+    cfg!(target_arch = "x86_64") && converts && !wide && !kernels.are_bytes()
 }
 
 impl StoreJob {
@@ -84,11 +97,13 @@ impl StoreJob {
                     *bias = x.value(c * col);
                 }
             }
+            #[cfg(target_arch = "x86_64")]
+            if let Some(a) = &self.affine {
+                return affine::store(self, &bias, a);
+            }
             match kernels.unit {
                 #[cfg(target_arch = "x86_64")]
-                crate::target::PairUnit::Tiles | crate::target::PairUnit::Dots if self.cols == COLS && !self.wide => {
-                    store_narrow(self, &bias)
-                }
+                PairUnit::Tiles | PairUnit::Dots if self.cols == COLS && !self.wide => store_narrow(self, &bias),
                 _ => store_rows(kernels.isa)(self, &bias),
             }
         }

@@ -255,6 +255,7 @@ fn results_are_scaled_clamped_and_rounded_once() {
                 alpha,
                 beta,
                 clamp,
+                affine: None,
             };
             // SAFETY: the buffers hold the rows.
             unsafe { job.run(&k) };

@@ -1,16 +1,14 @@
 //! Contractions computed directly from their definitions. The fast kernels are tested against them.
 
-#[cfg(test)]
 mod direct;
 
-#[cfg(test)]
 pub(super) use direct::{attention_ref, conv_ref, matmul_ref};
 
 use super::contract::Conv;
 use super::number::Number;
 
 /// Adds one input channel times one kernel to one output channel of a convolution whose output has size `out`.
-pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
+fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
     // A plain convolution reads `in = out * stride + tap * dilation - padding`. A transposed one swaps `in` and `out`.
     let (from, to) = if c.transposed { (c.input, out) } else { (out, c.input) };
     let reach = |d: usize, at: usize, tap: usize| {

@@ -21,6 +21,8 @@ pub(super) trait Number: Element + PartialOrd + Default {
     /// Division. Integers truncate, and their divisor is never 0.
     fn div(self, other: Self) -> Self;
     fn from_f64(x: f64) -> Self;
+    /// Divides all values by `n`, which is not 0. Integers truncate.
+    fn divide_all(values: &mut [Self], n: i64);
     fn is_nan(self) -> bool;
     /// Whether `self` replaces `best` as the maximum: greater, or NaN.
     #[inline(always)]
@@ -36,6 +38,13 @@ macro_rules! floats {
         fn mul(self, o: $t) -> $t { self * o }
         fn div(self, o: $t) -> $t { self / o }
         fn from_f64(x: f64) -> $t { x as $t }
+        #[inline(always)]
+        fn divide_all(values: &mut [$t], n: i64) {
+            let by = n as f64 as $t;
+            for v in values {
+                *v /= by;
+            }
+        }
         fn is_nan(self) -> bool { <$t>::is_nan(self) }
     })* };
 }
@@ -55,8 +64,38 @@ impl Number for i64 {
     fn from_f64(x: f64) -> i64 {
         x as i64
     }
+    #[inline(always)]
+    fn divide_all(values: &mut [i64], n: i64) {
+        let mut bits = n.unsigned_abs();
+        for v in values.iter() {
+            bits |= v.unsigned_abs();
+        }
+        if bits >> EXACT_BITS == 0 {
+            return divide_as_floats(values, n as f64);
+        }
+        for v in values {
+            *v = v.wrapping_div(n);
+        }
+    }
     fn is_nan(self) -> bool {
         false
+    }
+}
+
+/// Integers of so many bits are the lowest bits of a float that is added to them.
+const EXACT_BITS: u32 = 51;
+
+/// Divides integers of at most [`EXACT_BITS`] bits by one, truncating. A quotient that is no integer is further from the next one than
+/// the rounding error, so that floats give the same results, and a processor divides several of these at once.
+#[inline(always)]
+fn divide_as_floats(values: &mut [i64], by: f64) {
+    // Its lowest bit counts ones.
+    const BASE: f64 = 3.0 * (1u64 << EXACT_BITS) as f64;
+    let bits = BASE.to_bits() as i64;
+    for v in values {
+        let x = f64::from_bits((*v + bits) as u64) - BASE;
+        let quotient = (x / by).trunc() + BASE;
+        *v = quotient.to_bits() as i64 - bits;
     }
 }
 
@@ -153,4 +192,24 @@ pub(super) fn broadcast_position(shape: &[usize], lead: &[usize], mut i: usize) 
         }
     }
     position
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_divided_in_floats_where_these_are_exact() {
+        let edge = 1i64 << EXACT_BITS;
+        let mut values: Vec<i64> = (-60..60).collect();
+        values.extend([edge - 1, 1 - edge, edge - 7, 3 * (edge / 9), 7 - edge]);
+        for n in [1, -1, 2, 3, -5, 7, 9, 25, 49, 1000, edge - 1, i64::MAX, i64::MIN] {
+            for more in [&[][..], &[edge], &[i64::MIN, i64::MAX]] {
+                let mut got = [&values, more].concat();
+                let want: Vec<i64> = got.iter().map(|v| v.wrapping_div(n)).collect();
+                i64::divide_all(&mut got, n);
+                assert_eq!(got, want, "{n}");
+            }
+        }
+    }
 }

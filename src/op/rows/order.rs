@@ -2,8 +2,10 @@
 //! of integers give the stable order, in which NaN is the greatest and both zeros are equal.
 
 mod close;
+mod leading;
 mod short;
 
+use self::leading::{LONG, collect_near};
 pub(super) use self::short::ShortOrders;
 use super::dense::native;
 use super::lines::DimLines;
@@ -216,16 +218,17 @@ impl OrderedLines<'_> {
         let nan = if self.descending { !P::NAN } else { P::NAN };
         match self.wanted {
             Wanted::Part(part) => line.order_part(part.clone()),
-            Wanted::Median
-                if self.is_float
-                    && let Some(nan) = line.ranks.iter().position(|r| *r == nan) =>
-            {
-                line.order.push(nan)
-            }
             _ if line.ranks.is_empty() => {}
-            _ => {
-                let nans = line.ranks.iter().filter(|r| self.is_float && **r == nan).count();
-                let middle = (line.ranks.len() - nans).max(1).saturating_sub(1) / 2;
+            median => {
+                let ranks = &line.ranks;
+                let nans = match self.is_float {
+                    true => with_wide_vectors(|| ranks.iter().filter(|r| **r == nan).count()),
+                    false => 0,
+                };
+                if nans > 0 && matches!(median, Wanted::Median) {
+                    return line.order.extend(ranks.iter().position(|r| *r == nan));
+                }
+                let middle = (ranks.len() - nans).max(1).saturating_sub(1) / 2;
                 line.order_part(middle..middle + 1);
             }
         }
@@ -255,10 +258,16 @@ impl<P: Placed> Line<P> {
         }
         let placed = |(k, &r): (usize, &P::Rank)| P::new(r, k);
         let few = part.end <= FEW && self.ranks.len() >= MANY * part.end;
-        let n = if few { part.end } else { self.ranks.len() };
-        self.placed.clear();
-        self.placed.extend(self.ranks[..n].iter().enumerate().map(placed));
         let line = &mut self.placed;
+        let before = if !few && self.ranks.len() >= LONG && part.len() < self.ranks.len() {
+            collect_near(&self.ranks, &part, line)
+        } else {
+            let n = if few { part.end } else { self.ranks.len() };
+            line.clear();
+            line.extend(self.ranks[..n].iter().enumerate().map(placed));
+            0
+        };
+        let part = part.start - before..part.end - before;
         if few {
             line.sort_unstable();
             insert_least(line, &self.ranks);

@@ -179,6 +179,7 @@ fn print_special(special: &Special) -> (&'static str, String) {
     match special {
         Special::Concat { dim } => ("concat", format!(" dim={dim}")),
         Special::Rows { wrap } => ("rows", if *wrap { " wrap=1".into() } else { String::new() }),
+        Special::Gather { dim } => ("gather", format!(" dim={dim}")),
         Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", print_constant(*value))),
         Special::MaxPool(w) => ("max_pool", print_window(w)),
         Special::AvgPool {

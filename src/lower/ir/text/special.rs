@@ -15,6 +15,9 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
         "rows" => Special::Rows {
             wrap: line.flag("wrap")?,
         },
+        "gather" => Special::Gather {
+            dim: line.required_number("dim")?,
+        },
         "pad" => Special::Pad {
             before: line.list("before")?,
             value: line.required_attribute("value", parse_constant)?,
@@ -27,10 +30,9 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
         },
         "cumsum" | "cumprod" => Special::Scan {
             dim: line.required_number("dim")?,
-            op: if line.head == "cumsum" {
-                ScanOp::Sum
-            } else {
-                ScanOp::Product
+            op: match line.head {
+                "cumsum" => ScanOp::Sum,
+                _ => ScanOp::Product,
             },
         },
         "recurrent" => Special::Recurrent {
@@ -39,9 +41,7 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
             projected: line.flag("projected")?,
         },
         "attention" => Special::Attention(parse_attention(line)?),
-        head => {
-            return Err(format!("`{head}` is not a readable operation of the tensor IR"));
-        }
+        head => return Err(format!("`{head}` is not a readable operation of the tensor IR")),
     })
 }
 

@@ -125,6 +125,7 @@ impl Bf16Attention {
                 alpha: 1.0,
                 beta: 1.0,
                 clamp: None,
+                affine: None,
             };
             store.run(&self.kernels);
         }

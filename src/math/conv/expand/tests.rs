@@ -88,10 +88,7 @@ unsafe extern "C" fn number(_: *const c_void, tile: *const Tile) {
 }
 
 fn tail(call: unsafe extern "C" fn(*const c_void, *const Tile)) -> Option<TileTail> {
-    Some(TileTail {
-        call,
-        context: std::ptr::null(),
-    })
+    Some(TileTail::new(call, std::ptr::null()))
 }
 
 /// Runs one convolution on its own.

@@ -2,9 +2,9 @@
 
 use super::PairConv;
 use super::window::ChunkPixels;
-use crate::math::contract::{Tile, TileTail};
+use crate::math::contract::{ColumnAffine, Tile, TileTail};
 use crate::math::pairs::pack::Source;
-use crate::math::pairs::store::{Destination, StoreJob};
+use crate::math::pairs::store::{Destination, StoreJob, applies_affine};
 use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
 use crate::math::scratch;
 
@@ -48,6 +48,12 @@ impl PairConv {
     /// Whether sums are kept in working memory, because the tail makes elements of another size from them.
     fn sums_wait(&self, o: &ImageOperands) -> bool {
         self.kernels.are_bytes() && o.tail.is_some()
+    }
+
+    /// The tail, if blocks can apply it before they store their sums.
+    #[inline]
+    fn column_affine(&self, o: &ImageOperands) -> Option<ColumnAffine> {
+        o.tail?.affine.filter(|_| applies_affine(&self.kernels, self.is_wide()))
     }
 
     /// Computes the output rows `l0..l1` for the panels `p0..p1`.
@@ -108,7 +114,9 @@ impl PairConv {
         [first, end]: [usize; 2],
         [col, cols]: [usize; 2],
     ) {
-        let Some(tail) = &o.tail else { return };
+        let Some(tail) = o.tail.as_ref().filter(|_| self.column_affine(o).is_none()) else {
+            return;
+        };
         let channels = self.conv.out_channels;
         let pixels: usize = self.window.out.iter().product();
         let part = Tile {
@@ -175,6 +183,8 @@ impl PairConv {
         p: usize,
     ) -> StoreJob {
         let first_col = self.window.panels.start(p);
+        let pixels: usize = self.window.out.iter().product();
+        let first = (o.image * pixels + tile.first) * self.conv.out_channels + first_col;
         StoreJob {
             sums,
             rows: tile.count,
@@ -186,6 +196,7 @@ impl PairConv {
             alpha: 1.0,
             beta: 1.0,
             clamp: self.conv.activation.bounds(),
+            affine: self.column_affine(o).map(|a| a.part(first, first_col)),
         }
     }
 }

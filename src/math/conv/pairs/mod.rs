@@ -8,6 +8,7 @@
 mod chunk;
 pub(super) mod depthwise;
 mod image;
+pub(super) mod lines;
 mod panels;
 mod planes;
 mod segments;

@@ -94,3 +94,56 @@ fn phases_agree() {
         });
     }
 }
+
+/// Convolutions of few input channels, whose planes are read in lines: narrow and wide rows, one long row, strides between rows,
+/// three dimensions, and an odd number of taps.
+#[test]
+fn few_channels_are_multiplied_in_planes() {
+    let plain = Conv {
+        dtype: DType::BF16,
+        batch: 2,
+        bias: true,
+        activation: Activation::Relu,
+        ..Conv::new2d(3, 13, [20, 23], [3, 3])
+    };
+    let layers = [
+        plain.clone(),
+        Conv {
+            padding: [0, 2, 2],
+            dilation: [1, 2, 2],
+            ..plain.clone()
+        },
+        Conv {
+            input: [1, 40, 301],
+            stride: [1, 3, 1],
+            padding: [0, 1, 4],
+            ..plain.clone()
+        },
+        Conv {
+            in_channels: 1,
+            out_channels: 1,
+            input: [1, 1, 5000],
+            kernel: [1, 1, 7],
+            ..plain.clone()
+        },
+        Conv {
+            in_channels: 2,
+            input: [5, 6, 7],
+            kernel: [2, 3, 3],
+            stride: [2, 1, 1],
+            padding: [1; 3],
+            ..plain.clone()
+        },
+    ];
+    for conv in layers {
+        let case = Case {
+            constant: conv.padding[2] == 2,
+            constant_bias: true,
+            exact: true,
+            precision: Precision::F32,
+            seed: 3,
+            conv,
+        };
+        check(&case, &Pool::new(1), &Pool::new(3));
+    }
+}

@@ -1,10 +1,10 @@
 //! Chunks of a product: some rows of one matrix times some panels.
 
 use super::PairMatMulPlan;
-use crate::math::contract::{MatMulArgs, TileTail};
+use crate::math::contract::{ColumnAffine, MatMulArgs, TileTail};
 use crate::math::matmul::{Offsets, Rect, run_tail, run_tail_on};
 use crate::math::pairs::pack::{Source, pack_panel_of, pack_row, packed_row};
-use crate::math::pairs::store::{Destination, StoreJob};
+use crate::math::pairs::store::{Destination, StoreJob, applies_affine};
 use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
 use crate::math::scratch::{self, Scratch};
 
@@ -21,6 +21,8 @@ pub(super) struct MatrixOperands<'a> {
     args: &'a MatMulArgs,
     offsets: Offsets,
     batch: usize,
+    /// The tail, if blocks apply it before they store their sums.
+    affine: Option<ColumnAffine>,
 }
 
 /// The rows of A of a chunk, as blocks read them.
@@ -41,9 +43,18 @@ impl PairMatMulPlan {
             b: self.source(args.b).skip(offsets.b),
             panels: self.b.as_ref().map(|p| p.pairs_at(d, batch)),
             args,
-            offsets,
             batch,
+            affine: self.column_affine(args).map(|a| a.part(offsets.c, 0)),
+            offsets,
         }
+    }
+
+    /// The tail, if blocks can apply it before they store their sums.
+    fn column_affine(&self, args: &MatMulArgs) -> Option<ColumnAffine> {
+        let d = &self.desc;
+        let has_plain_addend = d.addend.is_none_or(|a| d.beta == 0.0 || (d.beta == 1.0 && a.row == 0));
+        let applies = applies_affine(&self.kernels, self.is_wide()) && d.alpha == 1.0 && has_plain_addend;
+        args.tail?.affine.filter(|_| applies)
     }
 
     /// Rows `r0..r1` of A, packed if blocks cannot read them in place.
@@ -259,6 +270,7 @@ impl PairMatMulPlan {
             alpha: d.alpha as f32,
             beta: d.beta as f32,
             clamp: d.activation.bounds(),
+            affine: x.affine.map(|a| a.part(r0 * d.c_row + c0, c0)),
         }
     }
 
@@ -267,7 +279,9 @@ impl PairMatMulPlan {
     /// # Safety
     /// The panels are finished and belong to this thread.
     unsafe fn run_panel_tail(&self, x: &MatrixOperands, [row, end]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let Some(tail) = &x.args.tail else { return };
+        let Some(tail) = x.args.tail.as_ref().filter(|_| x.affine.is_none()) else {
+            return;
+        };
         let rect = Rect {
             batch: x.batch,
             row,

@@ -129,6 +129,7 @@ impl Block {
     }
 
     /// Copies the block that starts at the first element of `src`.
+    #[inline]
     fn copy<T: Copy + Default>(&self, src: &[T], mut to: &mut [T]) {
         for piece in &self.pieces {
             let (now, rest) = to.split_at_mut(piece.len());
@@ -164,26 +165,37 @@ fn copy_blocks<T: Copy + Default + Send + Sync>(
     pool: &Pool,
 ) {
     let blocks = units_per_part(dst.len() / block.len, block.len * size, pool);
+    // Blocks along the last of these dims follow each other without looking at the others.
+    let (line, outer) = offsets.split_last().map_or((&[0][..], &[][..]), |(l, o)| (&l[..], o));
     pool.run_parts(dst, blocks * block.len, |part, dst| {
         // The index of the current block along each dim.
-        let mut at = vec![0; offsets.len()];
-        let mut rest = part * blocks;
-        for (at, list) in at.iter_mut().zip(offsets).rev() {
+        let mut at = vec![0; outer.len()];
+        let (mut rest, mut first) = (part * blocks / line.len(), part * blocks % line.len());
+        for (at, list) in at.iter_mut().zip(outer).rev() {
             *at = rest % list.len();
             rest /= list.len();
         }
-        for to in dst.chunks_exact_mut(block.len) {
-            let base: usize = at.iter().zip(offsets).map(|(&i, list)| list[i]).sum();
-            block.copy(&src[base..][..block.extent], to);
-            for (at, list) in at.iter_mut().zip(offsets).rev() {
-                *at += 1;
-                if *at < list.len() {
-                    break;
-                }
-                *at = 0;
+        let mut to = dst.chunks_exact_mut(block.len);
+        while to.len() > 0 {
+            let base: usize = at.iter().zip(outer).map(|(&i, list)| list[i]).sum();
+            for (offset, to) in line[first..].iter().zip(&mut to) {
+                block.copy(&src[base + offset..][..block.extent], to);
             }
+            first = 0;
+            advance(&mut at, outer);
         }
     });
+}
+
+/// Moves to the next index, in row-major order.
+fn advance(at: &mut [usize], lists: &[Vec<usize>]) {
+    for (at, list) in at.iter_mut().zip(lists).rev() {
+        *at += 1;
+        if *at < list.len() {
+            break;
+        }
+        *at = 0;
+    }
 }
 
 #[cfg(test)]

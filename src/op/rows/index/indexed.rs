@@ -203,6 +203,30 @@ impl<'a> IndexedRows<'a> {
         failed.result()
     }
 
+    /// Reads the elements of a block, whose positions are relative to `to`.
+    fn gather_block<T: Copy>(
+        &self,
+        blocks: &Blocks,
+        elements: Range<usize>,
+        src: &[T],
+        to: usize,
+        out: &mut [T],
+    ) -> OpResult<()> {
+        // Units that are long rows are read one by one: there, positions are indices.
+        let rows = self.along == 1 && blocks.unit >= LONG_ROW && blocks.to.are_zero(blocks.unit);
+        let length = if rows { blocks.unit } else { out.len() };
+        for (k, out) in out.chunks_mut(length.max(1)).enumerate() {
+            let from = elements.start + k * length;
+            let block = self.block(blocks, from..from + out.len());
+            let start = to.wrapping_add(blocks.to.list().get(k * length).copied().unwrap_or(0));
+            // Positions in tensors without elements may be anything.
+            if !block.gather(src.get(start..).unwrap_or_default(), out) {
+                return Err(self.error(block.index));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads for each index the element of `src` that it names.
     pub(super) fn gather<T: Copy + Send + Sync>(&self, src: &[T], dst: &mut [T], pool: &Pool) -> OpResult<()> {
         if dst.is_empty() {
@@ -217,12 +241,7 @@ impl<'a> IndexedRows<'a> {
             let units = first..first + dst.len() / unit;
             failed.note(blocks.for_each(units, |elements, to, _| {
                 let out = &mut dst[elements.start - first * unit..elements.end - first * unit];
-                let block = self.block(&blocks, elements);
-                // Positions in tensors without elements may be anything.
-                match block.gather(src.get(to..).unwrap_or_default(), out) {
-                    true => Ok(()),
-                    false => Err(self.error(block.index)),
-                }
+                self.gather_block(&blocks, elements, src, to, out)
             }));
         });
         failed.result()
@@ -231,6 +250,9 @@ impl<'a> IndexedRows<'a> {
 
 /// The fewest columns for which a thread goes over all rows.
 const FEW_COLUMNS: usize = 16;
+
+/// Rows of at least so many indices are read as blocks of their own.
+const LONG_ROW: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -295,13 +317,14 @@ mod tests {
     #[test]
     fn blocks_gather_and_scatter_as_single_elements_do() {
         let mut random = SplitMix::new(5);
-        let cases: [(&[usize], &[usize]); 6] = [
+        let cases: [(&[usize], &[usize]); 7] = [
             (&[700, 7], &[700, 7]),
             (&[3, 40, 5, 9], &[4, 50, 6, 11]),
             (&[5, 1, 700], &[6, 3, 701]),
             (&[2100], &[13]),
             (&[1, 1], &[3, 2]),
             (&[9, 300, 2], &[9, 300, 2]),
+            (&[31, 341], &[31, 400]),
         ];
         for (of_index, other) in cases {
             (0..other.len()).for_each(|dim| check_blocks(of_index, other, dim, &mut random));

@@ -3,11 +3,14 @@
 use super::combine::{Cell, Reduce, with_cell};
 use super::indexed::IndexedRows;
 use crate::op::rows::dense::{native, to_i64_indices};
-use crate::op::rows::fill::{copy_all, with_word};
+use crate::op::rows::fill::{copy_all, units_per_part, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{F16c, Scalar, Tensor, ViewMut, cells_of_mut, with_wide_vectors};
+use crate::tensor::{
+    F16c, Scalar, Tensor, ViewMut, cells_of, cells_of_mut, round_to_bf16s, round_to_f16s, widen_bf16s, widen_f16s,
+    with_wide_vectors,
+};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -177,9 +180,58 @@ fn scatter_each(
             pool
         ));
     }
+    if dtype == DType::B8 {
+        let (src, dst) = (cells_of::<u8>(bytes), cells_of_mut::<u8>(dst));
+        return match reduce {
+            Reduce::Prod | Reduce::Min => rows.scatter(src, strides, dst, |a, b| u8::from(a != 0 && b != 0), pool),
+            _ => rows.scatter(src, strides, dst, either, pool),
+        };
+    }
+    if is_rounded_once(dtype, reduce) {
+        let src = src.to(DType::F32);
+        let wide = |dst: &mut [f32]| scatter_cells(rows, src.as_slice::<f32>(), strides, dst, reduce, pool);
+        return widened(dtype, dst, pool, wide);
+    }
     with_cell!(dtype, T => {
         scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), reduce, pool)
     }, else rows.for_each_place(strides, |at, from| reduce.update_element(dtype, dst, at, src.get(from))))
+}
+
+/// The sum of two conditions.
+#[inline(always)]
+pub(super) fn either(a: u8, b: u8) -> u8 {
+    u8::from((a | b) != 0)
+}
+
+/// Whether results are computed in f32 and rounded once, as in torch. Extremes need no rounding.
+fn is_rounded_once(dtype: DType, reduce: Reduce) -> bool {
+    dtype.is_half() && matches!(reduce, Reduce::Sum | Reduce::Prod)
+}
+
+/// Calls `f` with the halves of `dst` as f32, and rounds what it leaves.
+fn widened(dtype: DType, dst: &mut [u8], pool: &Pool, f: impl FnOnce(&mut [f32]) -> OpResult<()>) -> OpResult<()> {
+    let size = dtype.size();
+    // Tensors have the memory of those before them, which takes no time to clear.
+    let mut wide = Tensor::zeros(DType::F32, &[dst.len() / size]);
+    let wide = wide.as_mut_slice::<f32>();
+    let part = units_per_part(wide.len(), 6, pool);
+    let bytes = &*dst;
+    pool.run_parts(wide, part, |i, wide| {
+        let bytes = &bytes[i * part * size..][..wide.len() * size];
+        match dtype {
+            DType::F16 => widen_f16s(cells_of(bytes), wide),
+            _ => widen_bf16s(cells_of(bytes), wide),
+        }
+    });
+    f(wide)?;
+    pool.run_parts(dst, part * size, |i, bytes| {
+        let wide = &wide[i * part..][..bytes.len() / size];
+        match dtype {
+            DType::F16 => round_to_f16s(wide, cells_of_mut(bytes)),
+            _ => round_to_bf16s(wide, cells_of_mut(bytes)),
+        }
+    });
+    Ok(())
 }
 
 /// [`scatter_each`] for one element type, with a loop for each way.
@@ -194,8 +246,8 @@ fn scatter_cells<T: Cell>(
     let c = F16c::of_thread();
     match reduce {
         Reduce::Replace => rows.scatter(src, strides, dst, |_, b| b, pool),
-        Reduce::Sum => rows.scatter(src, strides, dst, move |a: T, b: T| a.plus_alone(b, c), pool),
-        Reduce::Prod => rows.scatter(src, strides, dst, move |a: T, b: T| a.times_alone(b, c), pool),
+        Reduce::Sum => rows.scatter(src, strides, dst, T::plus, pool),
+        Reduce::Prod => rows.scatter(src, strides, dst, T::times, pool),
         Reduce::Max => rows.scatter(src, strides, dst, move |a: T, b: T| a.larger_alone(b, c), pool),
         Reduce::Min => rows.scatter(src, strides, dst, move |a: T, b: T| a.smaller_alone(b, c), pool),
     }
@@ -217,19 +269,14 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     let rows = IndexedRows::new(&index, x.shape(), wrap_dim(c.int("dim")?, x.rank())?);
     let strides = rows.strides_of(src.shape());
     let (dtype, dst) = (x.dtype(), out.bytes_mut());
-    // Without `include_self`, the first written element replaces the old value. Sums start from 0.0 instead, so
-    // that a single -0.0 becomes 0.0.
+    let how = Reduction { reduce, mean, include };
+    if is_rounded_once(dtype, reduce) {
+        let src = src.to(DType::F32);
+        let wide = |dst: &mut [f32]| how.run(&rows, src.as_slice(), &strides, dst, pool);
+        return widened(dtype, dst, pool, wide);
+    }
     with_cell!(dtype, T => {
-        let dst = cells_of_mut::<T>(dst);
-        if !include {
-            rows.scatter(&[T::identity(reduce)], None, dst, |_, b| b, pool)?;
-        }
-        scatter_cells(&rows, src.as_slice::<T>(), Some(&strides), dst, reduce, pool)?;
-        if mean {
-            let mut count = vec![include as u32; dst.len()];
-            rows.scatter(&[1], None, &mut count, |a, b| a + b, pool)?;
-            with_wide_vectors(|| dst.iter_mut().zip(&count).for_each(|(v, &n)| *v = v.over(n.max(1))));
-        }
+        how.run(&rows, src.as_slice::<T>(), &strides, cells_of_mut(dst), pool)?;
     }, else {
         let mut count = vec![include as u32; x.numel()];
         scatter_scalars(&rows, src, dtype, dst, reduce, &mut count)?;
@@ -238,6 +285,38 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
         }
     });
     Ok(())
+}
+
+/// How `scatter_reduce` reduces.
+#[derive(Clone, Copy)]
+struct Reduction {
+    reduce: Reduce,
+    mean: bool,
+    include: bool,
+}
+
+impl Reduction {
+    /// Reduces elements of `src`, whose strides are given. Without `include`, the first written element replaces the old value. Sums
+    /// start from 0.0 instead, so that a single -0.0 becomes 0.0.
+    fn run<T: Cell>(
+        self,
+        rows: &IndexedRows,
+        src: &[T],
+        strides: &[usize],
+        dst: &mut [T],
+        pool: &Pool,
+    ) -> OpResult<()> {
+        if !self.include {
+            rows.scatter(&[T::identity(self.reduce)], None, dst, |_, b| b, pool)?;
+        }
+        scatter_cells(rows, src, Some(strides), dst, self.reduce, pool)?;
+        if self.mean {
+            let mut count = vec![self.include as u32; dst.len()];
+            rows.scatter(&[1], None, &mut count, |a, b| a + b, pool)?;
+            with_wide_vectors(|| dst.iter_mut().zip(&count).for_each(|(v, &n)| *v = v.over(n.max(1))));
+        }
+        Ok(())
+    }
 }
 
 /// Scatters elements of a dtype without compiled loops. `count` is the number of values combined in each element so far;
@@ -269,5 +348,32 @@ fn divide_by_counts(dtype: DType, sums: &mut [u8], count: &[u32]) {
             _ => Scalar::F64(v.to_f64().over(n)),
         };
         v.cast(dtype).write(sums, p);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scattered(x: Tensor, src: Tensor) -> Tensor {
+        let index = Tensor::zeros(DType::I64, src.shape());
+        let call = Call {
+            op: crate::op::by_name("scatter_add").expect("a row"),
+            args: [Val::Leaf(x.clone()), Val::int(0), Val::Leaf(index), Val::Leaf(src)].to_vec(),
+        };
+        let mut out = Tensor::zeros(x.dtype(), x.shape());
+        scatter(&call, &mut ViewMut::from(&mut out), &Pool::new(1), Reduce::Sum).expect("sums");
+        out
+    }
+
+    #[test]
+    fn sums_of_halves_are_rounded_once_and_those_of_conditions_are_true() {
+        for dtype in [DType::BF16, DType::F16] {
+            let ones = Tensor::from_slice(&[4000], &[1.0f32; 4000]).to(dtype);
+            assert_eq!(scattered(Tensor::zeros(dtype, &[2]), ones).get(0).to_f64(), 4000.0);
+        }
+        let conditions = |v: &[i64]| Tensor::from_slice(&[v.len()], v).to(DType::B8);
+        let got = scattered(conditions(&[0, 0, 1]), conditions(&[0, 1, 0]));
+        assert_eq!(got.bytes(), [1, 0, 1]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::combine::{Cell, Reduce, with_cell};
 use super::named::NamedSlices;
-use super::scatter::scalar_arg;
+use super::scatter::{either, scalar_arg};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{in_bounds, in_range};
 use crate::op::rows::fill::{copy_all, with_size};
@@ -10,7 +10,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of_mut};
+use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of, cells_of_mut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -166,6 +166,13 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
     let slices = NamedSlices::new(c, INDEX_DTYPE, in_range)?;
     copy_all(x, &mut outs[0], pool);
     let dst = outs[0].bytes_mut();
+    if dtype == DType::B8 {
+        let (src, dst) = (cells_of::<u8>(source.bytes()), cells_of_mut::<u8>(dst));
+        if alpha.to_bool() {
+            slices.combine(src, dst, pool, either);
+        }
+        return Ok(());
+    }
     with_cell!(dtype, T => {
         let (src, dst, alpha) = (source.as_slice::<T>(), cells_of_mut::<T>(dst), T::from_scalar(alpha));
         let c = F16c::of_thread();

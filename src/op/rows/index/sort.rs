@@ -1,5 +1,10 @@
 //! Sorting and selecting by order.
 
+mod counted;
+mod keys;
+
+use self::counted::sort_counted;
+use self::keys::narrow_keys;
 use crate::op::rows::fill::{run_pairs, units_per_part, with_size};
 use crate::op::rows::lines::DimLines;
 use crate::op::rows::order::{ShortOrders, Wanted, for_each_ordered_line};
@@ -124,6 +129,10 @@ pub(in crate::op::rows) fn float_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
+/// If so few elements of lines that are so long are wanted, they are found by insertion.
+const FEW: usize = 16;
+const LONG: usize = 128;
+
 /// Writes values and indices of the elements `take` of each sorted line.
 fn take_sorted(
     x: &Tensor,
@@ -142,17 +151,23 @@ fn take_sorted(
     if index.is_empty() {
         return Ok(());
     }
-    if let Some(orders) = ShortOrders::new(x, &lines, descending, take.clone(), pool) {
+    if lines.inner == 1 && len == lines.len && sort_counted(x, len, descending, (&mut *values, &mut *index), pool) {
+        return Ok(());
+    }
+    let few = take.end <= FEW && lines.len > LONG;
+    let keys = narrow_keys(x, few, pool);
+    let keys = keys.as_ref().unwrap_or(x);
+    if let Some(orders) = ShortOrders::new(keys, &lines, descending, take.clone(), pool) {
         write_short(x, &lines, (&orders, len), (values, index), pool);
         return Ok(());
     }
-    write_long(x, &lines, (descending, take), (values, index), pool);
+    write_long((x, keys), &lines, (descending, take), (values, index), pool);
     Ok(())
 }
 
-/// Writes values and indices of the elements `take` of each line, which is sorted by itself.
+/// Writes values and indices of the elements `take` of each line, which is sorted by itself. The elements have the order of the keys.
 fn write_long(
-    x: &Tensor,
+    (x, keys): (&Tensor, &Tensor),
     lines: &DimLines,
     (descending, take): (bool, std::ops::Range<usize>),
     (values, index): (&mut ViewMut<'_>, &mut [i64]),
@@ -166,7 +181,7 @@ fn write_long(
         let (src, dst) = (x.bytes().as_chunks::<N>().0, values.bytes_mut().as_chunks_mut::<N>().0);
         if inner == 1 {
             let mut parts: Vec<_> = dst.chunks_mut(count * len).zip(index.chunks_mut(count * len)).collect();
-            for_each_ordered_line(x, lines, (descending, &wanted), (&mut parts, count), pool, |(values, index), at, line, order| {
+            for_each_ordered_line(keys, lines, (descending, &wanted), (&mut parts, count), pool, |(values, index), at, line, order| {
                 for (k, &p) in order.iter().enumerate() {
                     (values[at * len + k], index[at * len + k]) = (src[line * n + p], p as i64);
                 }
@@ -176,7 +191,7 @@ fn write_long(
         // The places of each line, one line after the other.
         let mut places = vec![0; index.len()];
         let mut parts: Vec<_> = places.chunks_mut(count * len).collect();
-        for_each_ordered_line(x, lines, (descending, &wanted), (&mut parts, count), pool, |places, at, _, order| {
+        for_each_ordered_line(keys, lines, (descending, &wanted), (&mut parts, count), pool, |places, at, _, order| {
             places[at * len..][..len].copy_from_slice(order);
         });
         write_taken(lines, len, (src, |line, k| places[line * len + k]), (dst, index), pool);
@@ -263,9 +278,8 @@ fn topk(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let k = c.int("k")?.max(0) as usize;
-    if x.rank() == 0 && k == 0 {
-        return Err(OpError::shape("selected index k out of range"));
-    }
+    // A number is the only element of its line, even if none is wanted.
+    let k = if x.rank() == 0 { 1 } else { k };
     take_sorted(x, dim, c.bool("largest")?, outs, 0..k, pool)
 }
 

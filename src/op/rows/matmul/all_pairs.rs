@@ -87,7 +87,29 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
     let d = b.sub(&x, &y)?;
-    last_dim_norm(b, &d, c.get("p"), false).map(Val::Leaf)
+    norms_of_differences(b, &d, c.get("p")).map(Val::Leaf)
+}
+
+/// The norms of differences along the last dim.
+fn norms_of_differences(b: &mut dyn Build, d: &Traced, p: &Val<Traced>) -> OpResult<Traced> {
+    let last = d.rank()? - 1;
+    match p.as_f64() {
+        // Unlike a norm, which counts NaN as one more difference.
+        Some(0.0) => {
+            let terms = power_of_magnitude(b, d, 0.0)?;
+            b.reduce(OpId::Sum, &terms, &[last], false)
+        }
+        // torch's maximum passes over NaN, and is 0 where there are no columns.
+        Some(f64::INFINITY) => {
+            let (nan, size) = (b.isnan(d)?, b.abs(d)?);
+            let size = b.r#where(nan, Val::int(0), size)?;
+            if size.shape()?[last] == Dim::Const(0) {
+                return b.full(&size.shape()?[..last], Val::int(0), size.dtype());
+            }
+            b.reduce(OpId::Amax, &size, &[last], false)
+        }
+        _ => last_dim_norm(b, d, p, false),
+    }
 }
 
 /// Up to this number of columns, the loop over the columns is unrolled, so that the loop over the second matrix's rows is vector code.

@@ -273,7 +273,10 @@ fn contract_pair(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&DimLabel)
     }
     let a = arrange_groups(b, &x, [&batch, &rows, &inner])?;
     let c = arrange_groups(b, &y, [&batch, &inner, &columns])?;
-    let out = if batch.is_empty() {
+    let out = if inner.is_empty() {
+        // As in torch: a product without a sum.
+        b.mul(&a, &c)?
+    } else if batch.is_empty() {
         let (a, c) = (b.squeeze(&a, 0)?, b.squeeze(&c, 0)?);
         b.mm(&a, &c)?
     } else {

@@ -1,11 +1,14 @@
 //! Products of a mixture of experts.
 
+mod blocks;
+
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes};
 use crate::parallel::{Columns, Pool};
 use crate::tensor::{Tensor, ViewMut, WideLoop, run_wide, widen_bf16, widen_f16};
 use crate::types::{DType, TensorType, Type, Val};
+use blocks::{GroupElement, MANY_ROWS};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -126,29 +129,38 @@ struct GroupedCall<'a> {
 
 impl GroupedCall<'_> {
     /// Adds the products of `x` and the matrices `w`, whose elements `read` converts, to `out`. Threads take columns.
-    fn run<S: Copy + Sync, T: Number>(&self, x: &[T], w: &[S], read: impl Fn(S) -> T + Copy + Sync, out: &mut [T]) {
+    fn run<S: Copy + Sync, T: GroupElement>(
+        &self,
+        x: &[T],
+        w: &[S],
+        read: impl Fn(S) -> T + Copy + Sync,
+        out: &mut [T],
+    ) {
         let [k, n] = self.sizes;
         if k == 0 || n == 0 {
             return;
         }
         let bytes = self.groups.len() * k * n * size_of::<S>();
-        let parts = if bytes >= BYTES_PER_PART {
-            self.pool.threads()
-        } else {
-            1
-        };
+        let is_large = bytes >= BYTES_PER_PART;
+        let parts = if is_large { self.pool.threads() } else { 1 };
         let width = n.div_ceil(parts).next_multiple_of(LINE_ELEMENTS);
+        let is_long = |g: &&Group| g.rows.len() >= MANY_ROWS && T::ADD_PRODUCT.is_some();
+        let (long, short): (Vec<&Group>, Vec<&Group>) = self.groups.iter().partition(is_long);
         self.pool.run_columns(out, n, width, |part, out| {
-            let products = ColumnProducts {
+            let mut products = ColumnProducts {
                 x,
                 w,
                 sizes: self.sizes,
-                groups: self.groups,
+                groups: &short,
                 first: part * width,
                 width: width.min(n - part * width),
                 out,
                 read,
             };
+            if let Some(product) = T::ADD_PRODUCT {
+                long.iter()
+                    .for_each(|g| products.multiply_blocks(g, self.transposed, product));
+            }
             match self.transposed {
                 true => run_wide(TransposedProducts(products)),
                 false => run_wide(products),
@@ -174,7 +186,7 @@ struct ColumnProducts<'a, S, T, R> {
     x: &'a [T],
     w: &'a [S],
     sizes: [usize; 2],
-    groups: &'a [Group],
+    groups: &'a [&'a Group],
     /// The first column, and the number of columns.
     first: usize,
     width: usize,
@@ -311,10 +323,14 @@ impl<S: Copy, T: Number, R: Fn(S) -> T + Copy> WideLoop for TransposedProducts<'
 mod tests {
     use super::*;
 
-    const GROUPS: [Group; 3] = [
+    /// The number of rows of the input. One of them belongs to no group.
+    const ROWS: usize = 30;
+
+    const GROUPS: [Group; 4] = [
         Group { rows: 0..1, matrix: 2 },
         Group { rows: 1..6, matrix: 0 },
         Group { rows: 7..9, matrix: 3 },
+        Group { rows: 9..30, matrix: 1 },
     ];
 
     /// The products by a formula.
@@ -333,9 +349,9 @@ mod tests {
 
     #[test]
     fn products_of_groups_are_exact_in_small_integers() {
-        for (k, n) in [(1, 1), (7, 5), (16, 8), (37, 300), (130, 70), (64, 513)] {
+        for (k, n) in [(1, 1), (7, 5), (16, 8), (37, 300), (300, 70), (64, 513)] {
             let number = |i: usize| (i * 7 % 11) as f32 - 5.0;
-            let x: Vec<f32> = (0..9 * k).map(number).collect();
+            let x: Vec<f32> = (0..ROWS * k).map(number).collect();
             let w: Vec<bf16> = (0..4 * k * n).map(|i| bf16::from_f32(number(i * 3))).collect();
             for (threads, transposed) in [(1, false), (3, false), (1, true), (3, true)] {
                 let pool = Pool::new(threads);
@@ -346,7 +362,7 @@ mod tests {
                     transposed,
                     pool: &pool,
                 };
-                let mut out = vec![0f32; 9 * n];
+                let mut out = vec![0f32; ROWS * n];
                 call.run(&x, &w, bf16::to_f32, &mut out);
                 let at = |m: usize, p: usize, j: usize| {
                     if transposed {

@@ -130,9 +130,10 @@ impl<T: Number> WideLoop for MeanLanes<'_, T> {
             load_lanes(x, &mut block);
             for o in 0..n {
                 let window = p.windows_of(o);
-                let sums = sum_window(&block, p.size, window);
+                let mut sums = sum_window(&block, p.size, window);
+                self.divisor.divide_all(&mut sums, window);
                 for lane in 0..LANES {
-                    out[lane * n + o] = self.divisor.divide(sums[lane], window);
+                    out[lane * n + o] = sums[lane];
                 }
             }
         }

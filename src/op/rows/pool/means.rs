@@ -2,9 +2,11 @@
 
 use super::lanes::LANES;
 use super::planes::Divisor;
-use super::window::{Planes, PoolWindow};
+use super::row_windows::{RowWindows, add_row};
+use super::window::Planes;
 use crate::op::rows::dense::Number;
 use crate::tensor::WideLoop;
+use crate::types::DType;
 
 /// The means of consecutive planes.
 pub(super) struct MeanPlanes<'a, T> {
@@ -20,8 +22,11 @@ impl<T: Number> WideLoop for MeanPlanes<'_, T> {
         let (p, divisor) = (self.planes, self.divisor);
         let planes = self.x.chunks_exact(p.plane());
         let planes = planes.zip(self.out.chunks_exact_mut(p.out_plane()));
-        if p.is_small() {
-            planes.for_each(|(x, out)| mean_in_order(p, divisor, x, out));
+        let windows = RowWindows::new(&p.windows[2]);
+        if p.is_small() && !p.may_sum_columns() {
+            for (x, out) in planes {
+                mean_in_order(p, divisor, x, &windows, out);
+            }
         } else if p.has_long_windows() {
             let mut sums = vec![[T::default(); LANES]; p.windows[2].len()];
             for (x, out) in planes {
@@ -30,31 +35,35 @@ impl<T: Number> WideLoop for MeanPlanes<'_, T> {
         } else {
             let mut band = vec![T::default(); p.size[2]];
             for (x, out) in planes {
-                mean_of_band(p, divisor, x, &mut band, out);
+                mean_of_band(p, divisor, x, (&windows, &mut band), out);
             }
         }
     }
 }
 
+/// The shortest rows whose columns are added in vectors.
+const SHORTEST: usize = 12;
+
+impl Planes {
+    /// Whether sums of columns come first though planes are small: integers are added in any order.
+    pub(super) fn may_sum_columns(&self) -> bool {
+        self.pool.dtype == DType::I64 && self.size[2] >= SHORTEST
+    }
+}
+
 /// The means of the windows of a small plane. Each sum is in the order of the elements, as in planes that are pooled in lanes. Sums of a
 /// row of windows take turns, because additions of one wait for each other.
-fn mean_in_order<T: Number>(p: &Planes, divisor: Divisor, x: &[T], out: &mut [T]) {
+#[inline(always)]
+fn mean_in_order<T: Number>(p: &Planes, divisor: Divisor, x: &[T], windows: &RowWindows, out: &mut [T]) {
     let [_, h, w] = p.size;
-    let columns = &p.windows[2];
-    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(columns.len())) {
+    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(p.windows[2].len())) {
         out.fill(T::default());
         for i in depth.start..depth.end {
             for j in height.start..height.end {
-                let row = &x[(i * h + j) * w..][..w];
-                for (sum, c) in out.iter_mut().zip(columns) {
-                    let part = row.get(c.start..c.end).unwrap_or_default();
-                    *sum = part.iter().fold(*sum, |sum, v| sum.add(*v));
-                }
+                windows.add(&x[(i * h + j) * w..][..w], out);
             }
         }
-        for (mean, width) in out.iter_mut().zip(columns) {
-            *mean = divisor.divide(*mean, [depth, height, width]);
-        }
+        windows.divide(divisor, [depth, height], out);
     }
 }
 
@@ -74,7 +83,9 @@ fn mean_of_long<T: Number>(p: &Planes, divisor: Divisor, x: &[T], sums: &mut [[T
             }
         }
         for ((mean, sums), width) in out.iter_mut().zip(&*sums).zip(columns) {
-            *mean = divisor.divide(sum_of_lanes(*sums), [depth, height, width]);
+            let mut sum = [sum_of_lanes(*sums)];
+            divisor.divide_all(&mut sum, [depth, height, width]);
+            [*mean] = sum;
         }
     }
 }
@@ -128,52 +139,30 @@ fn sum_of_lanes<T: Number>(mut sums: [T; LANES]) -> T {
 
 /// The means of windows of a large plane: sums of columns first, which are vector code, then sums of these.
 #[inline(always)]
-fn mean_of_band<T: Number>(p: &Planes, divisor: Divisor, x: &[T], band: &mut [T], out: &mut [T]) {
-    let [_, h, w] = p.size;
-    let columns = &p.windows[2];
-    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(columns.len())) {
-        let is_line = depth.end == depth.start + 1 && height.end == height.start + 1;
-        if is_line {
-            let line = &x[(depth.start * h + height.start) * w..][..w];
-            mean_of_line(divisor, line, [depth, height], columns, out);
-            continue;
-        }
-        band.fill(T::default());
-        for i in depth.start..depth.end {
-            for j in height.start..height.end {
-                add_row(&x[(i * h + j) * w..][..w], band);
-            }
-        }
-        mean_of_line(divisor, band, [depth, height], columns, out);
-    }
-}
-
-/// The means of windows whose sums of columns are the elements of `line`.
-#[inline(always)]
-fn mean_of_line<T: Number>(
+fn mean_of_band<T: Number>(
+    p: &Planes,
     divisor: Divisor,
-    line: &[T],
-    [depth, height]: [&PoolWindow; 2],
-    columns: &[PoolWindow],
+    x: &[T],
+    (windows, band): (&RowWindows, &mut [T]),
     out: &mut [T],
 ) {
-    for (mean, width) in out.iter_mut().zip(columns) {
-        let sum = sum_in_order(line.get(width.start..width.end).unwrap_or_default());
-        *mean = divisor.divide(sum, [depth, height, width]);
+    let [_, h, w] = p.size;
+    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(p.windows[2].len())) {
+        out.fill(T::default());
+        let is_line = depth.end == depth.start + 1 && height.end == height.start + 1;
+        if is_line {
+            windows.add(&x[(depth.start * h + height.start) * w..][..w], out);
+        } else {
+            band.fill(T::default());
+            for i in depth.start..depth.end {
+                for j in height.start..height.end {
+                    add_row(&x[(i * h + j) * w..][..w], band);
+                }
+            }
+            windows.add(band, out);
+        }
+        windows.divide(divisor, [depth, height], out);
     }
-}
-
-#[inline(always)]
-fn add_row<T: Number>(row: &[T], band: &mut [T]) {
-    let band = &mut band[..row.len()];
-    for k in 0..row.len() {
-        band[k] = band[k].add(row[k]);
-    }
-}
-
-#[inline(always)]
-fn sum_in_order<T: Number>(v: &[T]) -> T {
-    v.iter().fold(T::default(), |sum, v| sum.add(*v))
 }
 
 #[cfg(test)]
@@ -219,6 +208,62 @@ mod tests {
                     .map(|i| x[i])
                     .sum();
                 assert_eq!(got, sum / ys.len() as f32 / xs.len() as f32, "{h} x {w} to {out}: {at}");
+            }
+        }
+    }
+
+    /// The windows of a pool: kernel, stride and padding of two dims.
+    type Windows = [[usize; 2]; 3];
+
+    fn average(x: Tensor, windows: &Windows, ceil: bool, counts: bool) -> Tensor {
+        let mut args = vec![Val::Leaf(x)];
+        args.extend(windows.map(|n| Val::List(n.map(|n| Val::int(n as i64)).to_vec())));
+        args.extend([Val::Bool(ceil), Val::Bool(counts), Val::None]);
+        let op = by_name("avg_pool2d").expect("a row");
+        let Meaning::Fill(fill) = op.meaning else {
+            panic!("not a fill")
+        };
+        let got = fill_new(&Call { op, args }, fill).expect("a result");
+        got.leaves()[0].clone()
+    }
+
+    /// The mean of the window at a place of the result, from the definition.
+    fn mean_at(
+        plane: &[i64],
+        size: [usize; 2],
+        place: [usize; 2],
+        [kernel, stride, padding]: &Windows,
+        counts: bool,
+    ) -> i64 {
+        let begin = [0, 1].map(|d| (place[d] * stride[d]) as i64 - padding[d] as i64);
+        let end = [0, 1].map(|d| (begin[d] + kernel[d] as i64).min((size[d] + padding[d]) as i64));
+        let [rows, columns] = [0, 1].map(|d| begin[d].max(0) as usize..end[d].min(size[d] as i64) as usize);
+        let n = match counts {
+            true => (end[0] - begin[0]) * (end[1] - begin[1]),
+            false => (rows.len() * columns.len()) as i64,
+        };
+        let elements = rows.flat_map(|y| &plane[y * size[1]..][columns.clone()]);
+        elements.fold(0i64, |s, v| s.wrapping_add(*v)) / n
+    }
+
+    /// Strides of 1 and more, padding on both sides, windows beyond the end, and sums that no float has.
+    #[test]
+    fn means_of_integers_are_truncated_quotients() {
+        for (h, w, windows, ceil) in [
+            (5, 9, [[3, 3], [1, 1], [1, 1]], false),
+            (6, 700, [[2, 3], [2, 2], [0, 1]], true),
+            (70, 40, [[4, 5], [3, 1], [2, 2]], true),
+            (64, 64, [[7, 7], [7, 7], [0, 0]], false),
+        ] {
+            for (counts, large) in [(true, 0), (false, i64::MAX / 100)] {
+                let x: Vec<i64> = (0..17 * h * w).map(|i| (i * 7 % 23) as i64 - 11 + large).collect();
+                let got = average(Tensor::from_slice(&[17, h, w], &x), &windows, ceil, counts);
+                let (oh, ow) = (got.shape()[1], got.shape()[2]);
+                for (at, got) in got.as_slice::<i64>().iter().enumerate() {
+                    let plane = &x[at / (oh * ow) * h * w..];
+                    let want = mean_at(plane, [h, w], [at / ow % oh, at % ow], &windows, counts);
+                    assert_eq!(*got, want, "{h} x {w}, {windows:?}: {at}");
+                }
             }
         }
     }

@@ -3,7 +3,9 @@
 mod lanes;
 mod maxima;
 mod means;
+mod narrow;
 mod planes;
+mod row_windows;
 mod unpool;
 mod window;
 

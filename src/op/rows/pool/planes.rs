@@ -3,6 +3,7 @@
 use super::lanes::{MaxLanes, MeanLanes};
 use super::maxima::MaxPlanes;
 use super::means::MeanPlanes;
+use super::narrow::{max_narrow, mean_narrow};
 use super::window::{Kind, Planes, PoolWindow, prepare_planes};
 use crate::op::rows::dense::{Number, native, with_number, zeros};
 use crate::op::rows::fill::{run_pairs, units_per_part};
@@ -22,7 +23,7 @@ impl Planes {
     }
 
     /// The number of planes that a thread handles at once.
-    fn planes_per_part(&self, bytes: usize, pool: &Pool) -> usize {
+    pub(super) fn planes_per_part(&self, bytes: usize, pool: &Pool) -> usize {
         let count = self.x.numel() / self.plane();
         units_per_part(count, bytes * (self.plane() + self.out_plane()), pool)
     }
@@ -34,29 +35,33 @@ impl Planes {
     }
 }
 
+/// The maxima of planes and their places.
+pub(super) fn max_of<T: Number>(p: &Planes, x: &[T], out: &mut [T], places: &mut [i64]) {
+    let lanes = p.in_lanes(out.len() / p.out_plane());
+    let (x_lanes, x) = x.split_at(lanes * p.plane());
+    let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
+    let (places_lanes, places) = places.split_at_mut(lanes * p.out_plane());
+    run_wide(MaxLanes {
+        planes: p,
+        x: x_lanes,
+        out: out_lanes,
+        places: places_lanes,
+    });
+    run_wide(MaxPlanes {
+        planes: p,
+        x,
+        out,
+        places,
+    });
+}
+
 /// The maxima of all planes and their places.
 fn max_planes<T: Number>(p: &Planes, out: &mut [T], places: &mut [i64], pool: &Pool) {
     let x = p.x.as_slice::<T>();
     let planes = p.planes_per_part(size_of::<T>(), pool);
     let len = planes * p.out_plane();
     run_pairs(pool, (out, len), (places, len), |i, out, places| {
-        let x = &x[i * planes * p.plane()..];
-        let lanes = p.in_lanes(out.len() / p.out_plane());
-        let (x_lanes, x) = x.split_at(lanes * p.plane());
-        let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
-        let (places_lanes, places) = places.split_at_mut(lanes * p.out_plane());
-        run_wide(MaxLanes {
-            planes: p,
-            x: x_lanes,
-            out: out_lanes,
-            places: places_lanes,
-        });
-        run_wide(MaxPlanes {
-            planes: p,
-            x,
-            out,
-            places,
-        });
+        max_of(p, &x[i * planes * p.plane()..], out, places);
     });
 }
 
@@ -69,12 +74,15 @@ pub(super) fn max_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Poo
     };
     let places = places.as_mut_slice::<i64>();
     with_results(&p, values, |values| {
+        if p.is_narrow() {
+            return max_narrow(&p, values, places, threads);
+        }
         with_number!(p.pool.dtype, T => max_planes::<T>(&p, values.as_mut_slice::<T>(), places, threads));
     })
 }
 
-/// Runs `f` with the result, or with one of the dtype that is computed with, which is converted after. The result of an empty
-/// operand is zeros.
+/// Runs `f` with the result, or with one of the dtype that is computed with, which is converted after, unless elements are narrow. The
+/// result of an empty operand is zeros.
 fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&mut ViewMut<'_>)) -> OpResult<()> {
     let dtype = native(p.pool.dtype);
     if p.shape.contains(&0) {
@@ -84,7 +92,7 @@ fn with_results(p: &Planes, out: &mut ViewMut<'_>, f: impl FnOnce(&mut ViewMut<'
         out.fill_from(&zeros(p.pool.dtype, &p.shape)?);
         return Ok(());
     }
-    if dtype == p.pool.dtype {
+    if dtype == p.pool.dtype || p.is_narrow() {
         f(out);
         return Ok(());
     }
@@ -111,42 +119,53 @@ pub(super) enum Divisor {
 }
 
 impl Divisor {
-    /// The mean of a window with this sum.
+    /// The means of windows with these sums, which have as many elements as `window`.
     #[inline(always)]
-    pub(super) fn divide<T: Number>(self, sum: T, window: [&PoolWindow; 3]) -> T {
-        let present = |v: &PoolWindow| v.end.saturating_sub(v.start) as i64;
-        let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
+    pub(super) fn divide_all<T: Number>(self, sums: &mut [T], window: [&PoolWindow; 3]) {
         match self {
-            Divisor::InTurn => window.iter().fold(sum, |s, v| by(present(v), s)),
-            Divisor::Fixed(n) => by(n, sum),
-            Divisor::Full => by(window.iter().map(|v| v.full).product(), sum),
-            Divisor::Present => match window.iter().map(|v| present(v)).product() {
-                0 => T::default(),
-                n => by(n, sum),
+            Divisor::InTurn => {
+                for v in window {
+                    T::divide_all(sums, v.present());
+                }
+            }
+            Divisor::Fixed(n) => T::divide_all(sums, n),
+            Divisor::Full => T::divide_all(sums, window[0].full * window[1].full * window[2].full),
+            Divisor::Present => match window[0].present() * window[1].present() * window[2].present() {
+                0 => sums.fill(T::default()),
+                n => T::divide_all(sums, n),
             },
         }
     }
 }
 
+/// The means of planes.
+pub(super) fn mean_of<T: Number>(p: &Planes, divisor: Divisor, x: &[T], out: &mut [T]) {
+    let lanes = match p.may_sum_columns() {
+        true => 0,
+        false => p.in_lanes(out.len() / p.out_plane()),
+    };
+    let (x_lanes, x) = x.split_at(lanes * p.plane());
+    let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
+    run_wide(MeanLanes {
+        planes: p,
+        divisor,
+        x: x_lanes,
+        out: out_lanes,
+    });
+    run_wide(MeanPlanes {
+        planes: p,
+        divisor,
+        x,
+        out,
+    });
+}
+
+/// The means of all planes.
 fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T], pool: &Pool) {
     let x = p.x.as_slice::<T>();
     let planes = p.planes_per_part(size_of::<T>(), pool);
     pool.run_parts(out, planes * p.out_plane(), |i, out| {
-        let lanes = p.in_lanes(out.len() / p.out_plane());
-        let (x_lanes, x) = x[i * planes * p.plane()..].split_at(lanes * p.plane());
-        let (out_lanes, out) = out.split_at_mut(lanes * p.out_plane());
-        run_wide(MeanLanes {
-            planes: p,
-            divisor,
-            x: x_lanes,
-            out: out_lanes,
-        });
-        run_wide(MeanPlanes {
-            planes: p,
-            divisor,
-            x,
-            out,
-        });
+        mean_of(p, divisor, &x[i * planes * p.plane()..], out);
     });
 }
 
@@ -166,6 +185,9 @@ pub(super) fn avg_pool(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], threads: &Poo
         None => Divisor::Present,
     };
     with_results(&p, &mut outs[0], |out| {
+        if p.is_narrow() {
+            return mean_narrow(&p, divisor, out, threads);
+        }
         with_number!(p.pool.dtype, T => mean_planes::<T>(&p, divisor, out.as_mut_slice::<T>(), threads));
     })
 }

@@ -1,5 +1,6 @@
 //! Pooling windows: their places and the shapes of results.
 
+use super::narrow::is_narrow;
 use crate::op::rows::dense::native;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, OpError, OpResult};
@@ -33,6 +34,14 @@ pub(super) struct PoolWindow {
     pub end: usize,
     pub step: usize,
     pub full: i64,
+}
+
+impl PoolWindow {
+    /// The number of indices of a window whose step is 1.
+    #[inline(always)]
+    pub(super) fn present(&self) -> i64 {
+        self.end.saturating_sub(self.start) as i64
+    }
 }
 
 fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpResult<Vec<i64>> {
@@ -230,7 +239,7 @@ impl Pool {
 /// A call with its operand converted to planes of up to three spatial dims.
 pub(super) struct Planes {
     pub pool: Pool,
-    /// The operand in the dtype that is computed with.
+    /// The operand: in the dtype that is computed with, unless it is narrow.
     pub x: Tensor,
     /// The result's shape.
     pub shape: Vec<usize>,
@@ -261,8 +270,9 @@ pub(super) fn prepare_planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult
         size[3 - n + d] = x.shape()[lead + d];
         windows[3 - n + d] = pool.windows_along(d, x.shape()[lead + d], shape[lead + d]);
     }
+    let narrow = is_narrow(x.dtype());
     Ok(Planes {
-        x: x.to(native(x.dtype())),
+        x: if narrow { x.clone() } else { x.to(native(x.dtype())) },
         pool,
         shape,
         size,

@@ -142,6 +142,12 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
         arg_halves(t.dtype(), cells_of(t.bytes()), &lines, largest, out, pool);
         return Ok(());
     }
+    let is_long_row = lines.inner == 1 && lines.len > SHORT;
+    if matches!(t.dtype(), DType::U8 | DType::I8 | DType::I16) && !is_long_row {
+        // Masks of narrower elements would have to be extended to select places.
+        arg_lines(t.to(DType::I32).as_slice::<i32>(), &lines, largest, out, pool);
+        return Ok(());
+    }
     with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out, pool), else {
         match WideValues::from_tensor(t) {
             WideValues::Float(v) => arg_lines(&v, &lines, largest, out, pool),
@@ -198,4 +204,31 @@ fn columns<T: Cell>(rows: &[T], width: usize, first: usize, largest: bool, out: 
         best,
         out,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_integers_have_the_places_of_wide_ones() {
+        for shape in [[40, 7, 1], [3, 50, 9], [1, 300, 2], [2, 500, 1]] {
+            let v: Vec<i64> = (0..shape.iter().product::<usize>() as i64)
+                .map(|i| i * 37 % 101)
+                .collect();
+            let wide = Tensor::from_slice(&shape, &v);
+            let places = |t: &Tensor| {
+                let call = Call {
+                    op: crate::op::by_name("argmax").expect("a row"),
+                    args: vec![Val::Leaf(t.clone()), Val::int(1), Val::Bool(false)],
+                };
+                let mut out = Tensor::zeros(DType::I64, &[shape[0], shape[2]]);
+                arg_extremum(&call, &mut ViewMut::from(&mut out), true, &Pool::new(1)).expect("places");
+                out.as_slice::<i64>().to_vec()
+            };
+            for dtype in [DType::U8, DType::I8, DType::I16] {
+                assert_eq!(places(&wide.to(dtype)), places(&wide), "{dtype} {shape:?}");
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod packed;
 mod running;
 mod runs;
 mod scan;
+mod short_medians;
 mod statistics;
 mod sums;
 

@@ -9,6 +9,7 @@ use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of, cells_of_mut, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
+use std::hint::select_unpredictable;
 use std::marker::PhantomData;
 
 pub(super) fn rows() -> Vec<Op> {
@@ -82,8 +83,7 @@ fn run_lines<T: Cell, O: Order<T>>(
         return;
     }
     let block = n * inner;
-    let blocks = units_per_part(lines.outer, 2 * block * (size_of::<T>() + 8), pool);
-    let len = blocks * block;
+    let len = block * units_per_part(lines.outer, 2 * block * (size_of::<T>() + 8), pool);
     run_pairs(pool, (values, len), (indices, len), |i, values, indices| {
         let v = &v[i * len..][..values.len()];
         if inner == 1 {
@@ -98,14 +98,15 @@ fn run_lines<T: Cell, O: Order<T>>(
         }
         let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
         for ((values, indices), v) in blocks.zip(v.chunks_exact(block)) {
-            run_wide(RunningColumns {
+            RunningColumns {
                 v,
                 values,
                 indices,
                 inner,
                 largest,
                 order: PhantomData::<O>,
-            });
+            }
+            .run_by_width();
         }
     });
 }
@@ -193,9 +194,9 @@ fn run_block<T: Cell, O: Order<T>>(
     largest: bool,
 ) -> (T, i64) {
     for (k, (&x, (value, index))) in v.iter().zip(values.iter_mut().zip(indices)).enumerate() {
-        if O::takes(x, best.0, largest) {
-            best = (x, (first + k) as i64);
-        }
+        let takes = O::takes(x, best.0, largest);
+        best.0 = select_unpredictable(takes, x, best.0);
+        best.1 = select_unpredictable(takes, (first + k) as i64, best.1);
         (*value, *index) = best;
     }
     best
@@ -209,6 +210,17 @@ struct RunningColumns<'a, T, O> {
     inner: usize,
     largest: bool,
     order: PhantomData<O>,
+}
+
+impl<T: Cell, O: Order<T>> RunningColumns<'_, T, O> {
+    /// Runs the loop for as many columns.
+    fn run_by_width(self) {
+        match self.inner {
+            ..=8 => run_wide(FewColumns::<_, _, 8>(self)),
+            9..=16 => run_wide(FewColumns::<_, _, 16>(self)),
+            _ => run_wide(self),
+        }
+    }
 }
 
 impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
@@ -227,6 +239,51 @@ impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
                 *value = if take { x } else { b };
                 *index = if take { k as i64 } else { a };
             }
+        }
+    }
+}
+
+/// The running extrema of at most `N` columns, which are one vector. What a row stores beyond its end is overwritten by the next row.
+struct FewColumns<'a, T, O, const N: usize>(RunningColumns<'a, T, O>);
+
+impl<T: Cell, O: Order<T>, const N: usize> WideLoop for FewColumns<'_, T, O, N> {
+    #[inline(always)]
+    fn run(self) {
+        let RunningColumns {
+            v,
+            values,
+            indices,
+            inner,
+            largest,
+            ..
+        } = self.0;
+        let (mut best, mut at) = ([v[0]; N], [0; N]);
+        best[..inner].copy_from_slice(&v[..inner]);
+        let rows = v.len() / inner;
+        // Rows with a whole vector up to the end.
+        let whole = (v.len() + inner).saturating_sub(N) / inner;
+        for k in 0..whole.min(rows) {
+            let begin = k * inner;
+            let x = v[begin..].first_chunk::<N>().unwrap_or(&best);
+            let mut row = [v[0]; N];
+            for j in 0..N {
+                let takes = O::takes(x[j], best[j], largest);
+                row[j] = if takes { x[j] } else { best[j] };
+                at[j] = if takes { k as i64 } else { at[j] };
+            }
+            best = row;
+            values[begin..][..N].copy_from_slice(&best);
+            indices[begin..][..N].copy_from_slice(&at);
+        }
+        for k in whole.min(rows)..rows {
+            for j in 0..inner {
+                let x = v[k * inner + j];
+                let takes = O::takes(x, best[j], largest);
+                best[j] = if takes { x } else { best[j] };
+                at[j] = if takes { k as i64 } else { at[j] };
+            }
+            values[k * inner..][..inner].copy_from_slice(&best[..inner]);
+            indices[k * inner..][..inner].copy_from_slice(&at[..inner]);
         }
     }
 }
@@ -267,6 +324,34 @@ mod tests {
                     assert!(
                         value.to_bits() == best.0.to_bits() && index == best.1,
                         "row {r}, element {k}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_columns_have_the_extrema_of_each_column() {
+        for (n, inner) in [(1, 2), (2, 7), (3, 8), (50, 7), (40, 12), (5, 16)] {
+            let element = |i: usize| if i % 31 == 30 { f64::NAN } else { (i * 7 % 11) as f64 };
+            let v: Vec<f64> = (0..2 * n * inner).map(element).collect();
+            let lines = DimLines::new(&[2, n, inner], 1);
+            let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
+            run_lines::<_, ByValue>(&v, &mut values, &mut indices, &lines, true, &Pool::new(1));
+            for (o, i) in (0..2).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+                let place = |k: usize| (o * n + k) * inner + i;
+                let mut best = (v[place(0)], 0);
+                for k in 0..n {
+                    let x = v[place(k)];
+                    best = if ByValue::takes(x, best.0, true) {
+                        (x, k as i64)
+                    } else {
+                        best
+                    };
+                    let got = (values[place(k)], indices[place(k)]);
+                    assert!(
+                        got.0.to_bits() == best.0.to_bits() && got.1 == best.1,
+                        "{n} {inner} {k}"
                     );
                 }
             }

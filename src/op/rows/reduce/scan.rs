@@ -1,5 +1,6 @@
 //! Medians, and scans along a dim.
 
+use super::short_medians::write_short_medians;
 use super::{reduced_shape, sum_dtype};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::fill::units_per_part;
@@ -47,11 +48,8 @@ pub(super) fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorT
         return Ok(TensorType { dtype, shape: None });
     };
     let dim = dim_of(c, shape.len())?;
-    let name = if c.op.name.contains("median") {
-        "median"
-    } else {
-        c.op.name
-    };
+    let median = c.op.name.contains("median").then_some("median");
+    let name = median.unwrap_or(c.op.name);
     match dim {
         Some(d) if shape.get(d) == Some(&Dim::Const(0)) => {
             return Err(OpError::shape(format!(
@@ -144,10 +142,11 @@ fn median(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<(
         return Ok(());
     }
     let mut unused = vec![0; if indices.is_empty() { number } else { 0 }];
-    let indices = match indices {
-        [i] => i.as_mut_slice::<i64>(),
-        _ => &mut unused[..],
-    };
+    let given = indices.first_mut().map(|i| i.as_mut_slice::<i64>());
+    let indices = given.unwrap_or(&mut unused);
+    if write_short_medians(t, &lines, (&mut *values, &mut *indices), pool) {
+        return Ok(());
+    }
     let count = units_per_part(number, 8 * lines.len * size, pool);
     let mut parts: Vec<_> = values
         .bytes_mut()

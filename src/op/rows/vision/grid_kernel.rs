@@ -52,6 +52,25 @@ fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<S
     })
 }
 
+/// The bytes of images that points read in turns. In more memory, the processor looks up the addresses of many pages anew.
+const IMAGES_AT_ONCE: usize = 4 << 20;
+
+/// The number of planes of `bytes` each that a thread samples at once, from images of `image` bytes. All channels of an item read the same
+/// places, which each part finds anew, so that as many channels are together as threads leave work for each other.
+fn planes_per_part([items, channels]: [usize; 2], bytes: usize, image: usize, pool: &Pool) -> usize {
+    let share = items.saturating_mul(channels).div_ceil(pool.threads());
+    let planes = match pool.threads() {
+        1 => share.max(1),
+        _ => units_per_part(items * channels, bytes, pool).max(channels.min(share)),
+    };
+    let together = (IMAGES_AT_ONCE / image.max(1)).max(1);
+    if channels > together {
+        planes.min(together)
+    } else {
+        planes
+    }
+}
+
 fn sample<E: GridElement>(
     c: &Call<Tensor>,
     image: &[E],
@@ -64,7 +83,9 @@ fn sample<E: GridElement>(
     if out.is_empty() {
         return Ok(());
     }
-    let planes = units_per_part(shape[0] * shape[1], sampler.points * size_of::<E::Real>(), pool);
+    let pixels: usize = sampler.axes.iter().map(|a| a.size).product();
+    let (bytes, image_bytes) = (sampler.points * size_of::<E::Real>(), pixels * size_of::<E>());
+    let planes = planes_per_part([shape[0], shape[1]], bytes, image_bytes, pool);
     pool.run_parts(out, planes * sampler.points, |i, out| {
         sampler.sample_planes(image, grid, i * planes, out);
     });
@@ -123,6 +144,17 @@ mod tests {
         for (padding, want) in [(0, 0.0), (1, 1.0), (2, 1.0)] {
             assert_eq!(sampled(&[1, 1, 3, 3, 3], &[1.0; 27], &far, 0, padding), [want; 4]);
         }
+    }
+
+    #[test]
+    fn channels_of_an_item_are_sampled_together() {
+        let large = 1 << 20;
+        assert_eq!(planes_per_part([1, 3], large, large, &Pool::new(1)), 3);
+        assert_eq!(planes_per_part([4, 1], large, large, &Pool::new(1)), 4);
+        assert_eq!(planes_per_part([1, 3], large, large, &Pool::new(2)), 2);
+        assert_eq!(planes_per_part([8, 3], large, large, &Pool::new(2)), 3);
+        assert_eq!(planes_per_part([64, 1], large, large, &Pool::new(2)), 8);
+        assert_eq!(planes_per_part([2, 16], large, large, &Pool::new(1)), 4);
     }
 
     /// Points within images and beyond all of their edges, as vectors and as plain loops compute them. Some images have fewer columns

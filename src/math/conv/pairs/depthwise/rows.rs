@@ -1,8 +1,9 @@
 //! Depthwise convolution of bf16, channels last, in place: row by row.
 
-use super::taps::{RowJob, row_kernel};
+use super::taps::{RowAffine, RowJob, row_kernel};
 use super::{cut_channels, finished_part, run_parts};
-use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError};
+use crate::math::contract::{ColumnAffine, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError};
+use crate::math::scratch;
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
@@ -55,7 +56,13 @@ impl RowDepthwise {
     ///
     /// # Safety
     /// `args` is as for [`ConvPlan::run`]; no other thread writes this part.
-    unsafe fn run_part(&self, args: &ConvArgs, image: usize, [r0, r1]: [usize; 2], [c0, c1]: [usize; 2]) {
+    unsafe fn run_part(
+        &self,
+        (args, affine): (&ConvArgs, Option<RowAffine>),
+        image: usize,
+        [r0, r1]: [usize; 2],
+        [c0, c1]: [usize; 2],
+    ) {
         let (c, channels, width) = (&self.conv, self.conv.in_channels, self.out[2]);
         let x = args.x.cast::<u16>();
         let x = x.wrapping_add(image * c.input[1] * c.input[2] * channels + c0);
@@ -63,9 +70,9 @@ impl RowDepthwise {
         let y = y.wrapping_add(image * self.out[1] * width * channels + c0);
         for r in r0..r1 {
             // SAFETY: guaranteed by the caller; parts begin with whole blocks.
-            unsafe { (self.kernel)(&self.row_job(r, x, y, [c0, c1])) };
+            unsafe { (self.kernel)(&self.row_job(r, x, y, [c0, c1], affine)) };
         }
-        if let Some(tail) = &args.tail {
+        if let (Some(tail), None) = (&args.tail, affine) {
             let data = y.wrapping_add(r0 * width * channels).cast();
             // SAFETY: the part is finished and belongs to this thread.
             unsafe {
@@ -80,8 +87,29 @@ impl RowDepthwise {
         }
     }
 
+    /// Copies the operands of a tail to a buffer, in the order of the kernels' blocks.
+    ///
+    /// # Safety
+    /// There is one of each for each channel. The buffer has room for two padded rows.
+    unsafe fn order_affine(&self, a: &ColumnAffine, buffer: &mut [f32]) -> RowAffine {
+        let (channels, block) = (self.conv.in_channels, 2 * self.isa.lanes());
+        let (scale, shift) = buffer.split_at_mut(channels.next_multiple_of(block));
+        for (to, from) in [(&mut *scale, a.scale), (&mut *shift, a.shift)] {
+            // SAFETY: guaranteed by the caller.
+            let from = unsafe { std::slice::from_raw_parts(from, channels) };
+            to.chunks_exact_mut(block)
+                .zip(from.chunks(block))
+                .for_each(|(to, from)| order_block(from, to));
+        }
+        RowAffine {
+            scale: scale.as_ptr(),
+            shift: shift.as_ptr(),
+            bounds: a.bounds,
+        }
+    }
+
     /// Output row `r` of channels `c0..c1` of an image. `x` and `y` are the first of these channels in the image and in its result.
-    fn row_job(&self, r: usize, x: *const u16, y: *mut u16, [c0, c1]: [usize; 2]) -> RowJob {
+    fn row_job(&self, r: usize, x: *const u16, y: *mut u16, [c0, c1]: [usize; 2], affine: Option<RowAffine>) -> RowJob {
         let (c, channels) = (&self.conv, self.conv.in_channels);
         let row = c.input[2] * channels;
         let (taps, first) = self.visible_taps(r);
@@ -98,6 +126,7 @@ impl RowDepthwise {
             pixels: self.out[2],
             channels: c1 - c0,
             clamp: c.activation.bounds(),
+            affine: affine.map(|a| a.skip(c0)),
         }
     }
 
@@ -113,6 +142,18 @@ impl RowDepthwise {
 /// Element `i` of a bf16 constant.
 fn element(bytes: &[u8], i: usize) -> f32 {
     bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32()
+}
+
+/// One block of [`in_blocks`].
+fn order_block(from: &[f32], to: &mut [f32]) {
+    to.fill(0.0);
+    let (second, first) = to.split_at_mut(to.len() / 2);
+    for (i, pair) in from.chunks(2).enumerate() {
+        first[i] = pair[0];
+        if let Some(x) = pair.get(1) {
+            second[i] = *x;
+        }
+    }
 }
 
 /// Elements in blocks, the last one with zeros: the second elements of the pairs, then the first ones.
@@ -140,6 +181,11 @@ fn pack_weight(conv: &Conv, block: usize, weight: Constant) -> Arc<AlignedBytes>
 
 impl ConvPlan for RowDepthwise {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let affine = args.tail.and_then(|t| t.affine).filter(|a| a.addend.is_null());
+        let padded = self.conv.in_channels.next_multiple_of(2 * self.isa.lanes());
+        let mut operands = scratch::take_buffer(if affine.is_some() { 2 * padded } else { 0 });
+        // SAFETY: the tail has its operands.
+        let affine = affine.map(|a| unsafe { self.order_affine(&a, &mut operands) });
         let (cut, panel_cols) = cut_channels(&self.conv, self.isa, self.out, pool.threads());
         run_parts(
             pool,
@@ -149,7 +195,7 @@ impl ConvPlan for RowDepthwise {
             args,
             |args, image, rows, cols| {
                 // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
-                unsafe { self.run_part(args, image, rows, cols) };
+                unsafe { self.run_part((args, affine), image, rows, cols) };
             },
         );
     }
@@ -167,5 +213,8 @@ mod tests {
     fn blocks_have_the_second_elements_of_pairs_first() {
         assert_eq!(in_blocks(4, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0]);
         assert_eq!(in_blocks(5, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0, 0.0, 0.0, 4.0, 0.0]);
+        let mut block = [9.0; 4];
+        order_block(&[0.0, 1.0, 2.0], &mut block);
+        assert_eq!(block, [1.0, 0.0, 0.0, 2.0]);
     }
 }

@@ -29,6 +29,30 @@ pub(super) struct RowJob {
     pub pixels: usize,
     pub channels: usize,
     pub clamp: Option<(f32, f32)>,
+    pub affine: Option<RowAffine>,
+}
+
+/// What is computed of the rounded results: `clamp(x * scale[channel] + shift[channel])`.
+#[derive(Clone, Copy)]
+pub(super) struct RowAffine {
+    /// The factor and the summand of the first channels, in the order of the weights.
+    pub scale: *const f32,
+    pub shift: *const f32,
+    pub bounds: Option<(f32, f32)>,
+}
+
+// SAFETY: threads only read the operands.
+unsafe impl Sync for RowAffine {}
+
+impl RowAffine {
+    /// The same from channel `c` on, with which a block begins.
+    pub(super) fn skip(self, c: usize) -> RowAffine {
+        RowAffine {
+            scale: self.scale.wrapping_add(c),
+            shift: self.shift.wrapping_add(c),
+            bounds: self.bounds,
+        }
+    }
 }
 
 /// Neighbouring output pixels, and which of their input pixels exist.
@@ -100,19 +124,65 @@ unsafe fn convolve_block<S: Bf16, const K: usize, const ST: usize, const R: usiz
             accumulate_row::<S, K, ST, R>((x, pixel, n), (weight, j.weight_tap), tile.there, &mut acc);
         }
         let y = j.y.add(tile.first * pixel + c);
-        if let Some((lo, hi)) = j.clamp {
-            let (lo, hi) = (S::splat(lo), S::splat(hi));
-            // Loops rather than closures, which would have no vector instructions.
-            for sums in &mut acc {
-                for s in sums {
-                    *s = S::min(hi, S::max(lo, *s));
-                }
+        clamp_all::<S, R>(&mut acc, j.clamp);
+        store_all::<S, R>(&acc, y, pixel, n);
+        if let Some(a) = &j.affine {
+            // The results are in the L1 cache, and each is rounded as if nothing followed.
+            transform_all::<S, R>(&mut acc, a, c, (y, pixel, n));
+            clamp_all::<S, R>(&mut acc, a.bounds);
+            store_all::<S, R>(&acc, y, pixel, n);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn clamp_all<S: Bf16, const R: usize>(acc: &mut [[S::V; 2]; R], bounds: Option<(f32, f32)>) {
+    let Some((lo, hi)) = bounds else { return };
+    // SAFETY: the caller has the vectors' instructions.
+    unsafe {
+        let (lo, hi) = (S::splat(lo), S::splat(hi));
+        // Loops rather than closures, which would have no vector instructions.
+        for sums in acc {
+            for s in sums {
+                *s = S::min(hi, S::max(lo, *s));
             }
         }
+    }
+}
+
+/// Stores the first `n` channels of each pixel.
+#[inline(always)]
+unsafe fn store_all<S: Bf16, const R: usize>(acc: &[[S::V; 2]; R], y: *mut u16, pixel: usize, n: usize) {
+    // SAFETY: the caller provides the pixels.
+    unsafe {
         for r in 0..R {
             match n == 2 * S::LANES {
                 true => S::store_pairs(y.add(r * pixel), acc[r]),
                 false => S::store_pairs_first(y.add(r * pixel), n, acc[r]),
+            }
+        }
+    }
+}
+
+/// Scales and shifts stored results, from channel `c` of the row on.
+#[inline(always)]
+unsafe fn transform_all<S: Bf16, const R: usize>(
+    acc: &mut [[S::V; 2]; R],
+    a: &RowAffine,
+    c: usize,
+    (y, pixel, n): (*const u16, usize, usize),
+) {
+    // SAFETY: the caller provides the pixels, and operands that are padded to whole blocks.
+    unsafe {
+        let [scale, shift] = [a.scale, a.shift].map(|p| p.add(c));
+        for v in 0..2 {
+            let (scale, shift) = (S::load(scale.add(v * S::LANES)), S::load(shift.add(v * S::LANES)));
+            for r in 0..R {
+                let x = match n == 2 * S::LANES {
+                    true => S::load_pairs(y.add(r * pixel)),
+                    false => S::load_pairs_first(y.add(r * pixel), n),
+                };
+                acc[r][v] = S::add(S::mul(x[v], scale), shift);
             }
         }
     }

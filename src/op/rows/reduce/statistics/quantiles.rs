@@ -54,6 +54,9 @@ fn nan_quantile(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     quantile(b, c, true)
 }
 
+/// In longer lines, elements of known ranks are selected. Many short ones are sorted together.
+const LONG: i64 = 128;
+
 /// Sorts along the last dim, and interpolates at the fraction `q` between the first and the last element.
 fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
@@ -79,10 +82,15 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
     if size == Dim::Const(0) {
         return Err(OpError::shape("quantile() input tensor must be non-empty"));
     }
+    let (q, vector) = quantile_fractions(b, c, x.dtype())?;
+    let number = c.get("q").as_leaf().is_none();
+    if let Some(n) = size.as_const().filter(|n| number && !ignores_nan && *n > LONG) {
+        let values = selected_quantile(b, c, &lanes, n)?;
+        return arrange_quantiles(b, c, values, dim, rank, vector);
+    }
     let sorted = b
         .call_many(OpId::Sort, [(&lanes).into(), Val::int(last as i64)])?
         .swap_remove(0);
-    let (q, vector) = quantile_fractions(b, c, x.dtype())?;
     let ranks = quantile_ranks(b, &sorted, &q, last, ignores_nan)?;
     let values = interpolate_at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
     arrange_quantiles(b, c, values, dim, rank, vector)
@@ -132,6 +140,60 @@ fn quantile_ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, i
     b.r#where(nan, Val::Int(end), ranks)
 }
 
+/// The rounding of a rank to that of the element, or of the lower of two.
+fn rank_rounding(interpolation: &str) -> OpResult<OpId> {
+    match interpolation {
+        "linear" | "midpoint" | "lower" => Ok(OpId::Floor),
+        "higher" => Ok(OpId::Ceil),
+        "nearest" => Ok(OpId::Round),
+        _ => Err(OpError::arg(
+            "interpolation",
+            format!(
+                "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
+            ),
+        )),
+    }
+}
+
+/// Whether a quantile is between two elements.
+fn is_between(interpolation: &str) -> bool {
+    matches!(interpolation, "linear" | "midpoint")
+}
+
+/// The quantile at a number `q` of lanes of `n` elements, of which at most two are looked for.
+fn selected_quantile(b: &mut dyn Build, c: &Call<Traced>, lanes: &Traced, n: i64) -> OpResult<Traced> {
+    let (last, dtype, q) = (lanes.rank()? - 1, lanes.dtype(), c.f64("q")?);
+    let interpolation = c.str("interpolation")?;
+    // In the arithmetic of the dtype.
+    let rank = match dtype {
+        DType::F32 => f64::from(q as f32 * (n - 1) as f32),
+        _ => q * (n - 1) as f64,
+    };
+    let below = match rank_rounding(interpolation)? {
+        OpId::Floor => rank.floor(),
+        OpId::Ceil => rank.ceil(),
+        _ => rank.round_ties_even(),
+    };
+    let element = |b: &mut dyn Build, rank: f64| -> OpResult<Traced> {
+        let number = Val::int((rank as i64 + 1).clamp(1, n));
+        let args = [lanes.into(), number, Val::int(last as i64), Val::Bool(true)];
+        Ok(b.call_many(OpId::Kthvalue, args)?.swap_remove(0))
+    };
+    let mut value = element(b, below)?;
+    if is_between(interpolation) {
+        let high = match rank.ceil() == below {
+            true => value.clone(),
+            false => element(b, rank.ceil())?,
+        };
+        let weight = if interpolation == "linear" { rank - below } else { 0.5 };
+        let weight = b.full(&[Dim::Const(1)], Val::Float(weight), dtype)?;
+        value = b.lerp(value, high, weight)?;
+    }
+    let most = b.reduce(OpId::Amax, lanes, &[last], true)?;
+    let nan = b.isnan(most)?;
+    b.r#where(nan, Val::Float(f64::NAN), value)
+}
+
 fn interpolate_at_ranks(
     b: &mut dyn Build,
     sorted: &Traced,
@@ -143,22 +205,9 @@ fn interpolate_at_ranks(
         let index = b.to_dtype(ranks, DType::I64)?;
         b.gather(sorted, Val::int(last as i64), index)
     };
-    let rounding = match interpolation {
-        "linear" | "midpoint" | "lower" => OpId::Floor,
-        "higher" => OpId::Ceil,
-        "nearest" => OpId::Round,
-        _ => {
-            return Err(OpError::arg(
-                "interpolation",
-                format!(
-                    "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
-                ),
-            ));
-        }
-    };
-    let below = b.unary(rounding, ranks)?;
+    let below = b.unary(rank_rounding(interpolation)?, ranks)?;
     let low = gathered(b, &below)?;
-    if !matches!(interpolation, "linear" | "midpoint") {
+    if !is_between(interpolation) {
         return Ok(low);
     }
     let above = b.ceil(ranks)?;

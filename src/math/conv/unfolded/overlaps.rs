@@ -1,8 +1,8 @@
 //! Transposed convolutions: each pixel of the input times each kernel is a window of the output, and windows overlap.
 
-use super::{Operands, WrappingConv};
+use super::{Operands, UnfoldedConv};
 use crate::math::contract::Conv;
-use crate::math::integer::{IntegerElement, Product, StridedColumns, multiply};
+use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::scratch;
 use crate::parallel::Pool;
 
@@ -24,10 +24,11 @@ struct Run {
 ///
 /// # Safety
 /// The operands are those of the plan's convolution, which is transposed, channels first.
-pub(super) unsafe fn run<T: IntegerElement>(plan: &WrappingConv, pool: &Pool, o: &Operands<T>) {
+pub(super) unsafe fn run<T: LaneElement>(plan: &UnfoldedConv, pool: &Pool, o: &Operands<T>) {
     let (c, s) = (&plan.conv, &plan.sizes);
+    // Where sums depend on their order, the number of threads must not decide how many channels wait together.
     let together = match pool.threads() {
-        1 => s.group_out,
+        1 if T::IN_ANY_ORDER => s.group_out,
         _ => ROWS.div_ceil(s.taps).clamp(1, s.group_out),
     };
     let parts = s.group_out.div_ceil(together);
@@ -43,8 +44,8 @@ pub(super) unsafe fn run<T: IntegerElement>(plan: &WrappingConv, pool: &Pool, o:
 ///
 /// # Safety
 /// As for [`run`]; nothing else writes these channels.
-unsafe fn run_planes<T: IntegerElement>(
-    plan: &WrappingConv,
+unsafe fn run_planes<T: LaneElement>(
+    plan: &UnfoldedConv,
     o: &Operands<T>,
     image: usize,
     group: usize,
@@ -72,13 +73,7 @@ unsafe fn run_planes<T: IntegerElement>(
 ///
 /// # Safety
 /// The pointers are those of the group's first input channel, and of the first output channel.
-unsafe fn add_windows<T: IntegerElement>(
-    plan: &WrappingConv,
-    x: *const T,
-    weight: *const T,
-    y: *mut T,
-    channels: usize,
-) {
+unsafe fn add_windows<T: LaneElement>(plan: &UnfoldedConv, x: *const T, weight: *const T, y: *mut T, channels: usize) {
     let s = &plan.sizes;
     let rows = channels * s.taps;
     let block = (WAITING / rows).max(PIXELS).min(s.in_pixels);
@@ -110,7 +105,7 @@ unsafe fn add_windows<T: IntegerElement>(
 }
 
 /// Adds the products of the pixels from `pixel` on with element `tap` of a kernel to an output plane of size `out`.
-fn add_plane<T: IntegerElement>(c: &Conv, out: [usize; 3], products: &[T], mut pixel: usize, tap: usize, y: &mut [T]) {
+fn add_plane<T: LaneElement>(c: &Conv, out: [usize; 3], products: &[T], mut pixel: usize, tap: usize, y: &mut [T]) {
     let [_, height, width] = c.input;
     let [_, kernel_height, kernel_width] = c.kernel;
     let tap = [
@@ -129,7 +124,7 @@ fn add_plane<T: IntegerElement>(c: &Conv, out: [usize; 3], products: &[T], mut p
 }
 
 /// Adds the products of a run.
-fn add_run<T: IntegerElement>(c: &Conv, out: [usize; 3], products: &[T], run: &Run, tap: [usize; 3], y: &mut [T]) {
+fn add_run<T: LaneElement>(c: &Conv, out: [usize; 3], products: &[T], run: &Run, tap: [usize; 3], y: &mut [T]) {
     let place = |d: usize| {
         let p = (run.at[d] * c.stride[d] + tap[d] * c.dilation[d]).checked_sub(c.padding[d]);
         p.filter(|&p| p < out[d])
@@ -156,7 +151,7 @@ fn add_run<T: IntegerElement>(c: &Conv, out: [usize; 3], products: &[T], run: &R
 
 /// Adds to each element.
 #[inline(always)]
-fn add_elements<'a, T: IntegerElement>(y: impl Iterator<Item = &'a mut T>, products: &[T]) {
+fn add_elements<'a, T: LaneElement>(y: impl Iterator<Item = &'a mut T>, products: &[T]) {
     for (y, &p) in y.zip(products) {
         *y = y.add(p);
     }

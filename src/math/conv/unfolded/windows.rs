@@ -1,7 +1,7 @@
 //! The windows of an input as the columns of a matrix, which has a row for each element of a channel's kernel.
 
 use crate::math::contract::Conv;
-use crate::math::integer::{Columns, IntegerElement};
+use crate::math::integer::{Columns, LaneElement};
 
 /// The maximum number of columns of a panel.
 const WIDEST: usize = 32;
@@ -80,7 +80,7 @@ impl<'a, T> Windows<'a, T> {
     }
 }
 
-impl<T: IntegerElement> Columns<T> for Windows<'_, T> {
+impl<T: LaneElement> Columns<T> for Windows<'_, T> {
     unsafe fn pack(&self, [k0, k1]: [usize; 2], [first, cols]: [usize; 2], width: usize, dst: *mut T::Lane) {
         let c = self.conv;
         let [_, height, across] = c.kernel;
@@ -117,7 +117,7 @@ impl<T: IntegerElement> Columns<T> for Windows<'_, T> {
 /// # Safety
 /// There are as many as in `to`.
 #[inline(always)]
-unsafe fn copy<T: IntegerElement>(from: *const T, step: usize, to: &mut [T::Lane]) {
+unsafe fn copy<T: LaneElement>(from: *const T, step: usize, to: &mut [T::Lane]) {
     if step == 1 {
         // SAFETY: guaranteed by the caller.
         let from = unsafe { std::slice::from_raw_parts(from, to.len()) };

@@ -1,12 +1,12 @@
-//! Integer convolutions, which wrap: products of the weight with the windows of the input ([`windows`]), or, if transposed, with the
-//! input, whose results are added where they overlap ([`overlaps`]).
+//! Convolutions of integers, which wrap, and of f64: products of the weight with the windows of the input ([`windows`]), or, if
+//! transposed, with the input, whose results are added where they overlap ([`overlaps`]).
 
 mod overlaps;
 mod windows;
 
 use super::adapt::run_channels_first;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};
-use crate::math::integer::{IntegerElement, Product, StridedColumns, multiply};
+use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::number::clamp_elements;
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
@@ -22,7 +22,7 @@ const SMALLEST: usize = 200_000;
 const PART: usize = 64;
 
 /// A plan of such a convolution.
-pub(super) struct WrappingConv {
+pub(super) struct UnfoldedConv {
     isa: Isa,
     conv: Conv,
     sizes: Sizes,
@@ -58,15 +58,18 @@ unsafe impl<T> Sync for Operands<T> {}
 /// Whether products are worth their packing: the windows of an input channel are multiplied more than once, or there are several
 /// channels to a sum.
 pub(super) fn is_applicable(c: &Conv) -> bool {
-    let integer = matches!(c.dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8);
-    integer && (c.out_channels / c.groups >= 2 || c.in_channels / c.groups >= 4)
+    let multiplies = matches!(
+        c.dtype,
+        DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8
+    );
+    multiplies && (c.out_channels / c.groups >= 2 || c.in_channels / c.groups >= 4)
 }
 
-impl WrappingConv {
+impl UnfoldedConv {
     /// Plans `conv`, whose parameters were already checked.
-    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> WrappingConv {
+    pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> UnfoldedConv {
         let out = conv.output_size().unwrap_or_default();
-        WrappingConv {
+        UnfoldedConv {
             isa,
             sizes: Sizes {
                 out,
@@ -86,7 +89,7 @@ impl WrappingConv {
     ///
     /// # Safety
     /// The operands are those of the convolution, channels first.
-    unsafe fn run_as<T: IntegerElement>(&self, pool: &Pool, args: &ConvArgs) {
+    unsafe fn run_as<T: LaneElement>(&self, pool: &Pool, args: &ConvArgs) {
         let constant = |c: &Option<Arc<AlignedBytes>>, given| c.as_ref().map_or(given, |c| c.bytes().as_ptr());
         let operands = Operands::<T> {
             x: args.x.cast(),
@@ -106,8 +109,8 @@ impl WrappingConv {
     /// Computes a convolution that is not transposed.
     ///
     /// # Safety
-    /// As for [`WrappingConv::run_as`].
-    unsafe fn run_windows<T: IntegerElement>(&self, pool: &Pool, o: &Operands<T>) {
+    /// As for [`UnfoldedConv::run_as`].
+    unsafe fn run_windows<T: LaneElement>(&self, pool: &Pool, o: &Operands<T>) {
         let (c, s) = (&self.conv, &self.sizes);
         let parts = self.parts(pool);
         pool.run(c.batch * c.groups * parts, |i| {
@@ -133,8 +136,8 @@ impl WrappingConv {
     /// Computes some pixels of a group of an image.
     ///
     /// # Safety
-    /// As for [`WrappingConv::run_as`]; nothing else writes these pixels.
-    unsafe fn run_chunk<T: IntegerElement>(&self, o: &Operands<T>, image: usize, group: usize, [p0, p1]: [usize; 2]) {
+    /// As for [`UnfoldedConv::run_as`]; nothing else writes these pixels.
+    unsafe fn run_chunk<T: LaneElement>(&self, o: &Operands<T>, image: usize, group: usize, [p0, p1]: [usize; 2]) {
         let (c, s) = (&self.conv, &self.sizes);
         let k = s.group_in * s.taps;
         let channel = group * s.group_out;
@@ -180,7 +183,7 @@ impl WrappingConv {
     ///
     /// # Safety
     /// They lie in the output.
-    unsafe fn clamp<T: IntegerElement>(&self, y: *mut T, pixels: usize, planes: usize) {
+    unsafe fn clamp<T: LaneElement>(&self, y: *mut T, pixels: usize, planes: usize) {
         let Some((lo, hi)) = self.conv.activation.bounds() else {
             return;
         };
@@ -192,7 +195,7 @@ impl WrappingConv {
     }
 }
 
-impl ConvPlan for WrappingConv {
+impl ConvPlan for UnfoldedConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let c = &self.conv;
         if c.extents().is_none_or(|e| e[3] == 0) {
@@ -201,6 +204,7 @@ impl ConvPlan for WrappingConv {
         // SAFETY: guaranteed by the caller.
         unsafe {
             run_channels_first(pool, c, args, |a| match c.dtype {
+                DType::F64 => self.run_as::<f64>(pool, a),
                 DType::I64 => self.run_as::<i64>(pool, a),
                 DType::I32 => self.run_as::<i32>(pool, a),
                 DType::I16 => self.run_as::<i16>(pool, a),

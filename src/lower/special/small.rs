@@ -1,0 +1,47 @@
+//! What is faster otherwise where there is little of it: gathers as kernels, and pools of small volumes as routines.
+
+use crate::lower::ir::{Def, SpatialWindow, Special, Tir, ValueId};
+use crate::op::{Call, OpResult};
+use crate::types::DType;
+
+/// Gathers of at most so many elements are kernels. For more, the routine, which first lists positions, is faster.
+const FEW: usize = 1 << 14;
+
+/// Volumes of at most so many elements, whose windows are fewer than a vector has lanes along the last dim, and so many of them, are pooled
+/// by the op's routine: it computes several volumes at once, where a kernel would have single windows.
+const SMALL_VOLUME: usize = 2048;
+pub(super) const LANES: usize = 16;
+
+/// A gather, if it is of few elements.
+pub(super) fn gather_few(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let (x, index) = (*ids.leaf("self")?, *ids.leaf("index")?);
+    let [table, places] = [x, index].map(|v| tir.value(v));
+    let (dtype, shape) = (table.dtype, places.shape.clone());
+    let is_number = matches!(places.dtype, DType::I64 | DType::I32);
+    let dim = crate::op::wrap_dim(ids.int("dim")?, table.shape.len())?;
+    let fits = shape.len() == table.shape.len() && table.shape.get(dim).is_some_and(|&n| n > 0);
+    if !fits || !is_number || !dtype.is_computed() || !(1..=FEW).contains(&count(&shape)) {
+        return Ok(None);
+    }
+    tir.push(
+        dtype,
+        &shape,
+        Def::Special {
+            args: vec![x, index],
+            special: Special::Gather { dim },
+        },
+    )
+    .map(Some)
+}
+
+/// Whether windows that share elements are over many small volumes.
+pub(super) fn has_small_volumes(shape: &[usize], w: &SpatialWindow) -> bool {
+    let (lead, volume) = shape.split_at(w.first);
+    let columns = volume.last().zip(w.stride.last()).map_or(0, |(&n, &s)| n / s.max(1));
+    let (elements, steps): (usize, usize) = (w.kernel.iter().product(), w.stride.iter().product());
+    volume.len() == 3 && elements > steps && columns < LANES && count(volume) <= SMALL_VOLUME && count(lead) >= LANES
+}
+
+fn count(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |n, &s| n.saturating_mul(s))
+}

@@ -1,0 +1,138 @@
+//! The windows of a row of a plane: their sums and means, many at a time where neighbours have as many elements.
+
+use super::planes::Divisor;
+use super::window::PoolWindow;
+use crate::op::rows::dense::Number;
+use std::ops::Range;
+
+/// The windows of a row.
+pub(super) struct RowWindows<'a> {
+    each: &'a [PoolWindow],
+    /// All of them in runs, or none if runs are so short that windows are better added one by one.
+    runs: Vec<Run>,
+}
+
+/// The shortest mean length of runs.
+const SHORTEST_RUN: usize = 4;
+
+/// Neighbouring windows of a row, with as many elements and the same divisor each.
+struct Run {
+    windows: Range<usize>,
+    /// The first of them.
+    first: PoolWindow,
+    /// The distance between their first elements.
+    stride: usize,
+}
+
+impl RowWindows<'_> {
+    pub(super) fn new(each: &[PoolWindow]) -> RowWindows<'_> {
+        let mut runs = runs_of(each);
+        if runs.len() * SHORTEST_RUN > each.len() {
+            runs.clear();
+        }
+        RowWindows { each, runs }
+    }
+
+    /// Adds the elements of a row to the sums of its windows, each in order.
+    #[inline(always)]
+    pub(super) fn add<T: Number>(&self, row: &[T], sums: &mut [T]) {
+        if self.runs.is_empty() {
+            for (sum, w) in sums.iter_mut().zip(self.each) {
+                let part = row.get(w.start..w.end).unwrap_or_default();
+                *sum = part.iter().fold(*sum, |sum, v| sum.add(*v));
+            }
+            return;
+        }
+        for run in &self.runs {
+            let (start, len) = (run.first.start, run.first.present() as usize);
+            let sums = &mut sums[run.windows.start..run.windows.end];
+            if len == 0 {
+                continue;
+            }
+            if run.stride != 1 {
+                add_apart(&row[start..], [len, run.stride], sums);
+                continue;
+            }
+            for k in 0..len {
+                add_row(&row[start + k..][..sums.len()], sums);
+            }
+        }
+    }
+
+    /// Divides the sums of the windows.
+    #[inline(always)]
+    pub(super) fn divide<T: Number>(&self, divisor: Divisor, [depth, height]: [&PoolWindow; 2], sums: &mut [T]) {
+        if self.runs.is_empty() {
+            for (sum, width) in sums.iter_mut().zip(self.each) {
+                divisor.divide_all(std::slice::from_mut(sum), [depth, height, width]);
+            }
+            return;
+        }
+        for run in &self.runs {
+            let sums = &mut sums[run.windows.start..run.windows.end];
+            divisor.divide_all(sums, [depth, height, &run.first]);
+        }
+    }
+}
+
+/// The runs of the windows of a row.
+fn runs_of(columns: &[PoolWindow]) -> Vec<Run> {
+    let mut runs: Vec<Run> = vec![];
+    for (k, c) in columns.iter().enumerate() {
+        if let Some(run) = runs.last_mut() {
+            let step = c.start.saturating_sub(columns[k - 1].start);
+            let is_second = run.windows.len() == 1;
+            if (c.present(), c.full) == (run.first.present(), run.first.full) && (is_second || step == run.stride) {
+                (run.windows.end, run.stride) = (k + 1, step);
+                continue;
+            }
+        }
+        runs.push(Run {
+            windows: k..k + 1,
+            first: *c,
+            stride: 1,
+        });
+    }
+    runs
+}
+
+/// Adds windows of `len` elements that begin `stride` apart. It is not compiled for the widest vectors, because the compiler would gather
+/// their elements, which takes longer than to read one after the other.
+#[inline(never)]
+fn add_apart<T: Number>(row: &[T], [len, stride]: [usize; 2], sums: &mut [T]) {
+    match len {
+        2 => add_some_apart::<T, 2>(row, stride, sums),
+        3 => add_some_apart::<T, 3>(row, stride, sums),
+        4 => add_some_apart::<T, 4>(row, stride, sums),
+        5 => add_some_apart::<T, 5>(row, stride, sums),
+        6 => add_some_apart::<T, 6>(row, stride, sums),
+        7 => add_some_apart::<T, 7>(row, stride, sums),
+        8 => add_some_apart::<T, 8>(row, stride, sums),
+        _ => {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                for v in &row[k * stride..][..len] {
+                    *sum = sum.add(*v);
+                }
+            }
+        }
+    }
+}
+
+/// [`add_apart`] for a number of elements that the compiler knows.
+#[inline(always)]
+fn add_some_apart<T: Number, const N: usize>(row: &[T], stride: usize, sums: &mut [T]) {
+    for (k, sum) in sums.iter_mut().enumerate() {
+        let window = &row[k * stride..][..N];
+        for v in window {
+            *sum = sum.add(*v);
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_row<T: Number>(row: &[T], band: &mut [T]) {
+    let band = &mut band[..row.len()];
+    for k in 0..row.len() {
+        band[k] = band[k].add(row[k]);
+    }
+}
