@@ -15,8 +15,8 @@
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
 //! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow, or Winograd's transforms save
-//! more than pairs do. Other convolutions of bf16, f16 and
-//! bytes are computed in f32 and rounded once ([`adapt`]). Integers and f64 are multiplied as
+//! more than pairs do. With few input channels, channels first, the shifted rows of planes are the factors ([`pairs::lines`]). Other
+//! convolutions of bf16, f16 and bytes are computed in f32 and rounded once ([`adapt`]). Integers and f64 are multiplied as
 //! matrices ([`unfolded`]) unless there is one channel to a group; those are computed plane by plane ([`general`]).
 
 mod adapt;

@@ -125,6 +125,9 @@ impl Pool {
         p.check_params()?;
         let ceil = c.bool("ceil_mode")?;
         let lead = x.len() - n;
+        if matches!(kind, Kind::Average) && n == 3 {
+            p.check_volume(&x[lead..])?;
+        }
         let mut out = x[..lead].to_vec();
         out.extend((0..n).map(|d| p.out_size(d, &x[lead + d], ceil)));
         if out[lead..].iter().any(|d| d.as_const().is_some_and(|d| d < 1)) {
@@ -162,6 +165,17 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// torch's `avg_pool3d` refuses volumes that are smaller than the kernel without their padding.
+    fn check_volume(&self, volume: &[Dim]) -> OpResult<()> {
+        let is_smaller = |(n, k): (&Dim, &i64)| n.as_const().is_some_and(|n| n < *k);
+        match (volume, &self.kernel[..]) {
+            ([t, h, w], [kt, kh, kw]) if volume.iter().zip(&self.kernel).any(is_smaller) => Err(OpError::shape(
+                format!("input image (T: {t} H: {h} W: {w}) smaller than kernel size (kT: {kt} kH: {kh} kW: {kw})"),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// With `ceil`, the last window may extend beyond the end, but must start within the operand or its left padding.
