@@ -35,7 +35,7 @@ struct Moves {
 }
 
 impl Moves {
-    /// All that can be bytes for itself.
+    /// Every value and buffer that could be bytes on its own.
     fn new(k: &Kernel) -> Moves {
         let conditions = k.buffers.iter().enumerate().filter(|(_, b)| b.dtype == DType::B8);
         let mut m = Moves {
@@ -64,7 +64,7 @@ impl Moves {
         }
     }
 
-    /// Keeps both the value and the place it comes from or goes to, or neither.
+    /// Keeps the value and its buffer as bytes only if both can be.
     fn join_buffer(&mut self, b: Buf, v: Value) {
         if !(self.buffers.contains(&b) && self.values.contains(&v)) {
             self.buffers.remove(&b);
@@ -72,7 +72,7 @@ impl Moves {
         }
     }
 
-    /// Removes what statements use as conditions, or what is joined with something that was removed.
+    /// Removes values that are used as conditions, and values and buffers that are connected to removed ones.
     fn exclude(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
@@ -101,7 +101,7 @@ impl Moves {
         self.exclude(&l.body);
     }
 
-    /// Converts the constants among the values, and what guarded loads have instead of elements.
+    /// Converts constants, including the ones that guarded loads yield out of range.
     fn convert_constants(&self, body: &mut [Stmt]) {
         for s in body {
             let constant = match s {

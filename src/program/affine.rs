@@ -10,8 +10,7 @@ use crate::tensor::Tensor;
 use crate::types::DType;
 use std::collections::HashMap;
 
-/// A tail that computes `x * scale[column] + shift[column]` of the elements of a bf16 result, in f32. If there is an addend, the value is
-/// rounded to bf16 and added to it. Then it is clamped, and rounded to bf16.
+/// The operands of a tail that is a [`ColumnAffine`](crate::math::contract::ColumnAffine).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AffineTail {
     /// The positions of the operands among the buffers of the tail.
@@ -24,7 +23,7 @@ pub(crate) struct AffineTail {
 }
 
 impl AffineTail {
-    /// What the tail of a contraction computes, if it is this.
+    /// Matches the kernel of a tail. `None` if it computes anything else.
     pub(crate) fn find(p: &Program, contract: &Contract, out: BufferId, tail: &KernelTail) -> Option<AffineTail> {
         let columns = column_count(contract)?;
         let values = FlatValues::new(p.kernels.get(tail.kernel)?)?;
@@ -76,7 +75,7 @@ struct FlatValues<'a> {
 }
 
 impl<'a> FlatValues<'a> {
-    /// `None` if the kernel has several stores, or loops in its loop.
+    /// `None` if the kernel has several stores or nested loops.
     fn new(kernel: &'a Kernel) -> Option<FlatValues<'a>> {
         let body = &kernel.parallel_loop()?.body;
         let mut definitions = HashMap::new();
@@ -113,7 +112,7 @@ impl<'a> FlatValues<'a> {
         }
     }
 
-    /// The parameter whose element at the place of the result `v` is.
+    /// The parameter that `v` is loaded from, at the index of the store.
     fn loaded(&self, v: Value) -> Option<usize> {
         match self.definitions.get(&v)? {
             Inst::Load(b, index, None) if index == self.place => self.params.get(b).copied(),
@@ -148,7 +147,7 @@ impl<'a> FlatValues<'a> {
         }
     }
 
-    /// The tail that this is. `is_result` tells whether a parameter is the contraction's result.
+    /// Matches the stored value. `is_result` tells whether a parameter is the contraction's result.
     fn affine_tail(&self, is_result: impl Fn(usize) -> bool) -> Option<AffineTail> {
         let (bounds, value) = self.clamped(self.before_cast(self.stored, DType::BF16)?);
         let affine = |v: Value| {

@@ -203,7 +203,7 @@ pub struct Program {
     pub places: Arc<HashMap<Arc<str>, Loc>>,
 }
 
-/// Programs are quick if they have at most so many bytes of results and so many iterations of loops and products.
+/// The maximum bytes of results, and the maximum iterations of loops and products, of a quick program.
 const QUICK: usize = 1 << 17;
 
 impl Program {

@@ -48,7 +48,7 @@ pub(super) enum Action {
         plan: ContractPlan,
         operands: Vec<BufferOperand>,
         out: BufferId,
-        /// The kernel that follows, and what it computes if that has a name.
+        /// The kernel that follows, and its affine form, if it has one.
         tail: Option<(program::KernelTail, Option<AffineTail>)>,
     },
     Routine(usize, RoutineFn),

@@ -47,7 +47,7 @@ pub(super) struct Follow<'a> {
 const SUM: usize = size_of::<i32>();
 
 impl<'a> Follow<'a> {
-    /// The kernel of `tail` with the addresses of its buffers, and what it computes if that has a name.
+    /// The kernel of `tail` with the addresses of its buffers, and its affine form, if it has one.
     pub(super) fn new(
         kernels: &'a CompiledKernels,
         (tail, affine): (&'a KernelTail, Option<AffineTail>),

@@ -17,7 +17,7 @@ pub enum Special {
         /// Whether negative rows count from the end.
         wrap: bool,
     },
-    /// The elements of `args[0]` that the integers `args[1]` name along a dim, for few of them.
+    /// `torch.gather` of few elements: `args[0]` at the indices `args[1]` along a dim.
     Gather {
         /// The dim.
         dim: usize,

@@ -74,7 +74,7 @@ fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     .map(Some)
 }
 
-/// The rows of a table that integers name. A kernel for empty rows would not look at these.
+/// The rows of a table at some indices. Empty rows are left to the routine, because a kernel over no elements would check no index.
 fn named_rows(tir: &mut Tir, table: ValueId, rows: ValueId) -> OpResult<Option<ValueId>> {
     match tir.value(table).shape.contains(&0) {
         true => Ok(None),
@@ -236,7 +236,7 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
         return Ok(None);
     }
     let count_include_pad = ids.bool("count_include_pad")?;
-    // A half that is in several windows is widened only once, and f16 is not widened in vectors where windows are apart.
+    // Widening first converts each element once, not once per window. f16 is also slow to convert between strided loads.
     let (windows, elements): (usize, usize) = (window.kernel.iter().product(), window.stride.iter().product());
     let widens = f == DType::F16 || f == DType::BF16 && windows >= elements.saturating_mul(2);
     let wide = if widens { DType::F32 } else { f };

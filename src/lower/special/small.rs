@@ -1,14 +1,14 @@
-//! What is faster otherwise where there is little of it: gathers as kernels, and pools of small volumes as routines.
+//! Choices that depend on size: small gathers become kernels, and pools of many small volumes stay routines.
 
 use crate::lower::ir::{Def, SpatialWindow, Special, Tir, ValueId};
 use crate::op::{Call, OpResult};
 use crate::types::DType;
 
-/// Gathers of at most so many elements are kernels. For more, the routine, which first lists positions, is faster.
+/// The maximum number of elements of a gather that becomes a kernel. For more, the routine, which first lists positions, is faster.
 const FEW: usize = 1 << 14;
 
-/// Volumes of at most so many elements, whose windows are fewer than a vector has lanes along the last dim, and so many of them, are pooled
-/// by the op's routine: it computes several volumes at once, where a kernel would have single windows.
+/// The maximum number of elements of a small volume. If a row also has fewer windows than a vector has lanes, and there are at least [`LANES`]
+/// volumes, the routine pools [`LANES`] volumes at once, where a kernel would compute one window after the other.
 const SMALL_VOLUME: usize = 2048;
 pub(super) const LANES: usize = 16;
 

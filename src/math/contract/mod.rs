@@ -140,7 +140,7 @@ pub struct TileTail {
     pub call: unsafe extern "C" fn(context: *const c_void, tile: *const Tile),
     /// The context passed to every call.
     pub context: *const c_void,
-    /// The same function in a form that a plan may apply to sums in registers instead, if there is one.
+    /// An equivalent affine form, if there is one. A plan may apply it to sums in registers instead of calling the function.
     pub affine: Option<ColumnAffine>,
 }
 
@@ -180,7 +180,7 @@ unsafe impl Send for TileTail {}
 unsafe impl Sync for TileTail {}
 
 impl TileTail {
-    /// A tail that has no other form.
+    /// A tail without an affine form.
     pub fn new(call: unsafe extern "C" fn(*const c_void, *const Tile), context: *const c_void) -> TileTail {
         TileTail {
             call,

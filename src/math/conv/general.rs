@@ -5,12 +5,11 @@ mod padded;
 
 use super::adapt::run_channels_first;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};
-use crate::math::integer::LaneElement;
+use crate::math::lanes::{LaneElement, with_lane_element};
 use crate::math::number::{Number, clamp_elements};
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
-use crate::types::DType;
 use padded::{PaddedSums, Padding};
 use std::sync::Arc;
 
@@ -193,14 +192,12 @@ impl ConvPlan for GeneralConv {
         }
         // SAFETY: guaranteed by the caller.
         unsafe {
-            run_channels_first(pool, c, args, |a| match c.dtype {
-                DType::F64 => self.run_planes::<f64>(pool, a),
-                DType::I64 => self.run_planes::<i64>(pool, a),
-                DType::I32 => self.run_planes::<i32>(pool, a),
-                DType::I16 => self.run_planes::<i16>(pool, a),
-                DType::I8 => self.run_planes::<i8>(pool, a),
-                _ => self.run_planes::<u8>(pool, a),
-            });
+            run_channels_first(
+                pool,
+                c,
+                args,
+                |a| with_lane_element!(c.dtype, T => self.run_planes::<T>(pool, a)),
+            );
         }
     }
 

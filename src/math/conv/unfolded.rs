@@ -6,7 +6,7 @@ mod windows;
 
 use super::adapt::run_channels_first;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};
-use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
+use crate::math::lanes::{LaneElement, Product, StridedColumns, multiply, with_lane_element};
 use crate::math::number::clamp_elements;
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
@@ -203,14 +203,12 @@ impl ConvPlan for UnfoldedConv {
         }
         // SAFETY: guaranteed by the caller.
         unsafe {
-            run_channels_first(pool, c, args, |a| match c.dtype {
-                DType::F64 => self.run_as::<f64>(pool, a),
-                DType::I64 => self.run_as::<i64>(pool, a),
-                DType::I32 => self.run_as::<i32>(pool, a),
-                DType::I16 => self.run_as::<i16>(pool, a),
-                DType::I8 => self.run_as::<i8>(pool, a),
-                _ => self.run_as::<u8>(pool, a),
-            });
+            run_channels_first(
+                pool,
+                c,
+                args,
+                |a| with_lane_element!(c.dtype, T => self.run_as::<T>(pool, a)),
+            );
         }
     }
 

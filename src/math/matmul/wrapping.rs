@@ -3,7 +3,7 @@
 use super::other::finish_rows;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
-use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
+use crate::math::lanes::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -144,7 +144,7 @@ impl WrappingPlan {
         });
     }
 
-    /// Whether plain loops take less time than to choose a way for each matrix.
+    /// Whether plain loops take less time than choosing a kernel for each matrix.
     fn is_tiny(&self, args: &MatMulArgs) -> bool {
         let d = &self.desc;
         let plain = d.alpha == 1.0 && d.activation == Activation::None && args.tail.is_none();

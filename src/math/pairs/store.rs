@@ -65,7 +65,7 @@ pub(in crate::math) struct StoreJob {
     pub beta: f32,
     /// The bounds to clamp to, if any. NaN stays NaN.
     pub clamp: Option<(f32, f32)>,
-    /// What is computed of the elements before they are stored, if [`applies_affine`] and the addend is one value for each column.
+    /// Applied to the elements before they are stored. Requires [`applies_affine`], and an addend with one value per column.
     pub affine: Option<ColumnAffine>,
 }
 

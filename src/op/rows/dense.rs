@@ -82,7 +82,7 @@ impl Number for i64 {
     }
 }
 
-/// Integers of so many bits are the lowest bits of a float that is added to them.
+/// The maximum number of bits of integers that f64 divides exactly.
 const EXACT_BITS: u32 = 51;
 
 /// Divides integers of at most [`EXACT_BITS`] bits by one, truncating. A quotient that is no integer is further from the next one than

@@ -2,7 +2,7 @@
 //! elements for neighbouring pixels, and the sums of these stay in registers.
 
 use crate::math::contract::Conv;
-use crate::math::integer::LaneElement;
+use crate::math::lanes::LaneElement;
 use crate::math::number::Number;
 use crate::tensor::{WideLoop, run_wide};
 

@@ -2,7 +2,7 @@
 
 use super::{Operands, UnfoldedConv};
 use crate::math::contract::Conv;
-use crate::math::integer::{LaneElement, Product, StridedColumns, multiply};
+use crate::math::lanes::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::scratch;
 use crate::parallel::Pool;
 

@@ -1,7 +1,7 @@
 //! The windows of an input as the columns of a matrix, which has a row for each element of a channel's kernel.
 
 use crate::math::contract::Conv;
-use crate::math::integer::{Columns, LaneElement};
+use crate::math::lanes::{Columns, LaneElement};
 
 /// The maximum number of columns of a panel.
 const WIDEST: usize = 32;

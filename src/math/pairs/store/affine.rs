@@ -1,6 +1,6 @@
 //! Sums that are rounded, scaled and shifted by column before they are stored ([`ColumnAffine`]), with the processor's own rounding.
 //!
-//! As a kernel on finished rows, this would read and write every element of the result once more.
+//! A tail kernel would read and write every element of the result once more.
 
 use super::{COLS, StoreJob};
 use crate::math::contract::ColumnAffine;
@@ -27,7 +27,7 @@ struct ColumnVectors {
     bias: __m512,
     scale: __m512,
     shift: __m512,
-    /// The columns that there are.
+    /// The columns that exist.
     mask: __mmask16,
 }
 

@@ -129,7 +129,7 @@ pub(in crate::op::rows) fn float_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// If so few elements of lines that are so long are wanted, they are found by insertion.
+/// `topk` of at most this many elements of lines of at least this length inserts elements into a sorted list.
 const FEW: usize = 16;
 const LONG: usize = 128;
 

@@ -11,7 +11,7 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// What stands for a matrix of numbers that are not finite: its values are NaN.
+    /// The bands of a matrix with infinities or NaN: its values are NaN.
     pub(super) fn undefined(n: usize) -> Band {
         Band {
             diagonal: vec![0.0; n],

@@ -6,7 +6,7 @@ use super::matrix::Matrix;
 use super::real::Real;
 use super::reduction::Bidiagonal;
 
-/// Fewer columns are rotated as fast.
+/// The minimum number of columns. For fewer, rotations are as fast.
 const FEWEST: usize = 33;
 /// The least singular value relative to the largest: rounding errors of squares in f64 divided by its square are those of f32.
 const LEAST: f64 = 1e-4;

@@ -99,7 +99,7 @@ fn norms_of_differences(b: &mut dyn Build, d: &Traced, p: &Val<Traced>) -> OpRes
             let terms = power_of_magnitude(b, d, 0.0)?;
             b.reduce(OpId::Sum, &terms, &[last], false)
         }
-        // torch's maximum passes over NaN, and is 0 where there are no columns.
+        // As in torch, NaN differences are ignored, and the maximum over no columns is 0.
         Some(f64::INFINITY) => {
             let (nan, size) = (b.isnan(d)?, b.abs(d)?);
             let size = b.r#where(nan, Val::int(0), size)?;

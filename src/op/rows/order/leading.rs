@@ -1,5 +1,5 @@
-//! The elements of a long line that a part of its order can contain, found by counting the leading bits of ranks: all others need not be
-//! compared with each other.
+//! Partial selection in long lines: counting the leading bits of ranks finds the few elements that a part of the order can contain, and only
+//! these are compared.
 
 use super::Placed;
 use crate::tensor::with_wide_vectors;
@@ -13,7 +13,7 @@ const BITS: u32 = 8;
 const MORE_BITS: u32 = 11;
 const VERY_LONG: usize = 1 << 14;
 
-/// Elements that are so few are not counted again.
+/// The maximum number of elements that are compared without counting again.
 const ENOUGH: usize = 512;
 
 /// Ranks as numbers of intervals: those from `least` on, `1 << shift` ranks in each.

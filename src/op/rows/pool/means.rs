@@ -45,7 +45,7 @@ impl<T: Number> WideLoop for MeanPlanes<'_, T> {
 const SHORTEST: usize = 12;
 
 impl Planes {
-    /// Whether sums of columns come first though planes are small: integers are added in any order.
+    /// Whether columns are summed first even in small planes. Integers may be added in any order.
     pub(super) fn may_sum_columns(&self) -> bool {
         self.pool.dtype == DType::I64 && self.size[2] >= SHORTEST
     }

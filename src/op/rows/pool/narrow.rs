@@ -16,7 +16,7 @@ const AT_ONCE: usize = 16 << 10;
 
 /// An element type that is not computed with.
 trait Narrow: Element {
-    /// The type that is.
+    /// The type that is computed with.
     type Wide: Number;
     fn widen(x: &[Self], out: &mut [Self::Wide]);
     fn round(x: &[Self::Wide], out: &mut [Self]);

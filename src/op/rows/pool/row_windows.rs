@@ -1,4 +1,4 @@
-//! The windows of a row of a plane: their sums and means, many at a time where neighbours have as many elements.
+//! The windows along a row of a plane: their sums and means, computed in runs of windows of equal size.
 
 use super::planes::Divisor;
 use super::window::PoolWindow;
@@ -8,14 +8,14 @@ use std::ops::Range;
 /// The windows of a row.
 pub(super) struct RowWindows<'a> {
     each: &'a [PoolWindow],
-    /// All of them in runs, or none if runs are so short that windows are better added one by one.
+    /// The windows in runs; empty if runs are so short that adding windows one by one is faster.
     runs: Vec<Run>,
 }
 
 /// The shortest mean length of runs.
 const SHORTEST_RUN: usize = 4;
 
-/// Neighbouring windows of a row, with as many elements and the same divisor each.
+/// Neighbouring windows of the same size and divisor.
 struct Run {
     windows: Range<usize>,
     /// The first of them.

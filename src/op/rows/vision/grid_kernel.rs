@@ -52,11 +52,11 @@ fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<S
     })
 }
 
-/// The bytes of images that points read in turns. In more memory, the processor looks up the addresses of many pages anew.
+/// The maximum size in bytes of the images that are sampled together. Random reads from more memory miss the TLB.
 const IMAGES_AT_ONCE: usize = 4 << 20;
 
 /// The number of planes of `bytes` each that a thread samples at once, from images of `image` bytes. All channels of an item read the same
-/// places, which each part finds anew, so that as many channels are together as threads leave work for each other.
+/// places, and each part computes these again, so a part has as many channels as possible while every thread has work.
 fn planes_per_part([items, channels]: [usize; 2], bytes: usize, image: usize, pool: &Pool) -> usize {
     let share = items.saturating_mul(channels).div_ceil(pool.threads());
     let planes = match pool.threads() {

@@ -32,7 +32,7 @@ pub(super) struct RowJob {
     pub affine: Option<RowAffine>,
 }
 
-/// What is computed of the rounded results: `clamp(x * scale[channel] + shift[channel])`.
+/// Applied to the rounded results: `clamp(x * scale[channel] + shift[channel])`.
 #[derive(Clone, Copy)]
 pub(super) struct RowAffine {
     /// The factor and the summand of the first channels, in the order of the weights.
@@ -127,7 +127,7 @@ unsafe fn convolve_block<S: Bf16, const K: usize, const ST: usize, const R: usiz
         clamp_all::<S, R>(&mut acc, j.clamp);
         store_all::<S, R>(&acc, y, pixel, n);
         if let Some(a) = &j.affine {
-            // The results are in the L1 cache, and each is rounded as if nothing followed.
+            // Results are rounded before they are scaled, as separate ops round them. They are still in the L1 cache.
             transform_all::<S, R>(&mut acc, a, c, (y, pixel, n));
             clamp_all::<S, R>(&mut acc, a.bounds);
             store_all::<S, R>(&acc, y, pixel, n);

@@ -7,8 +7,8 @@ use crate::parallel::Pool;
 use crate::tensor::{Tensor, WideLoop, run_wide, with_wide_vectors};
 use crate::types::DType;
 
-/// A tensor of 32-bit integers in the order of `x`, unless `x` is best ordered itself. `few`: whether so few elements of each line are
-/// wanted that no time is saved by narrowing.
+/// A tensor of 32-bit integers in the order of `x`; `None` if sorting `x` itself is faster. `few`: whether so few elements of each line are
+/// wanted that narrowing saves no time.
 pub(super) fn narrow_keys(x: &Tensor, few: bool, pool: &Pool) -> Option<Tensor> {
     match x.dtype() {
         DType::I16 | DType::I8 | DType::B8 => Some(x.to(DType::I32)),

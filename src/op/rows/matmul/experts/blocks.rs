@@ -4,7 +4,8 @@ use super::{COLUMNS, ColumnProducts, Group};
 use crate::op::rows::dense::Number;
 use crate::tensor::{Factor, WideLoop, add_product, run_wide};
 
-/// Groups of fewer rows wait for their matrix, which the loops read in the order of memory.
+/// The minimum number of rows of a group that is multiplied in blocks. Smaller groups are limited by memory bandwidth, and loops read their
+/// matrix sequentially.
 pub(super) const MANY_ROWS: usize = 8;
 
 /// The rows of a matrix in a block: with [`COLUMNS`] columns of f32, 256 KB.
@@ -15,7 +16,7 @@ pub(super) type AddProduct<T> = fn([usize; 3], T, Factor<T>, Factor<T>, (&mut [T
 
 /// An element type of grouped products.
 pub(super) trait GroupElement: Number {
-    /// One, and the product of blocks. `None` if there is none for this type.
+    /// The number 1 and [`add_product`]; `None` for types that it does not support.
     const ADD_PRODUCT: Option<(Self, AddProduct<Self>)>;
 }
 
@@ -52,9 +53,9 @@ impl<S: Copy, T: Copy, R: Fn(S) -> T + Copy> WideLoop for ReadBlock<'_, S, T, R>
     }
 }
 
-/// Adds the product of the rows of `x` and a block to the sums, for these numbers of rows, columns and product indices. The block and the
-/// sums of a transposed matrix have a line for each column: the product is that of the block and of the transposed `x`, because its library
-/// packs lines of its second factor much faster than columns of them.
+/// Adds the product of the rows of `x` and a block to the sums, for these numbers of rows, columns and product indices. For a transposed
+/// matrix, the sums are transposed too: the block times the transposed `x` is faster, because `gemm` packs a row-major block much faster
+/// than a column-major one.
 fn add_block<T: GroupElement>(
     (one, add_product): (T, AddProduct<T>),
     transposed: bool,
@@ -109,7 +110,7 @@ impl<S: Copy, T: GroupElement, R: Fn(S) -> T + Copy> ColumnProducts<'_, S, T, R>
         }
     }
 
-    /// Reads the rows and columns of a matrix that begin there and are so many, in the order of memory.
+    /// Reads `depth` rows from `from` on and `width` columns from `at` on of a matrix, in the order of memory.
     fn read_block(
         &self,
         matrix: usize,

@@ -6,13 +6,46 @@
 
 mod blocks;
 mod few;
-mod lanes;
 mod pack;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod vectors;
 
 pub(super) use blocks::{Columns, Product, StridedColumns, multiply};
+
+/// Evaluates `$body` with the type `$t` of elements of a dtype: f64, or a number of 8 to 64 bits, u8 if it is no other.
+macro_rules! with_lane_element {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            $crate::types::DType::F64 => {
+                type $t = f64;
+                $body
+            }
+            $crate::types::DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            $crate::types::DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            $crate::types::DType::I16 => {
+                type $t = i16;
+                $body
+            }
+            $crate::types::DType::I8 => {
+                type $t = i8;
+                $body
+            }
+            _ => {
+                type $t = u8;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_lane_element;
 
 use super::number::Number;
 use crate::target::Isa;
@@ -54,8 +87,8 @@ macro_rules! kernels {
             unsafe { tile::dots_body::<L>(j) }
         }
         const KERNELS: Kernels<$t> = Kernels {
-            lanes: <L as lanes::Lanes>::COUNT,
-            rows: <L as lanes::Lanes>::ROWS,
+            lanes: <L as vectors::Lanes>::COUNT,
+            rows: <L as vectors::Lanes>::ROWS,
             panel,
             sums,
             dots,
@@ -79,10 +112,10 @@ macro_rules! elements {
             fn kernels(isa: Isa) -> &'static Kernels<$t> {
                 match isa {
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx512 => kernels!($t, lanes::$wide, "avx512f,avx512dq,avx512vl,avx2,fma"),
+                    Isa::Avx512 => kernels!($t, vectors::$wide, "avx512f,avx512dq,avx512vl,avx2,fma"),
                     #[cfg(target_arch = "x86_64")]
-                    Isa::Avx2 => kernels!($t, lanes::$narrow, "avx2,fma"),
-                    _ => kernels!($t, lanes::Plain<$lane, $plain>),
+                    Isa::Avx2 => kernels!($t, vectors::$narrow, "avx2,fma"),
+                    _ => kernels!($t, vectors::Plain<$lane, $plain>),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The kernels: tiles of sums in registers, sums of rows, and dot products.
 
 use super::LaneElement;
-use super::lanes::*;
+use super::vectors::*;
 use crate::math::number::Number;
 
 /// Some rows of A times a panel of B, at most two vectors wide.

@@ -131,19 +131,19 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// Eight i64 of AVX-512.
-    pub(in crate::math::integer) struct I64x8;
+    pub(in crate::math::lanes) struct I64x8;
     /// Sixteen i32 of AVX-512.
-    pub(in crate::math::integer) struct I32x16;
+    pub(in crate::math::lanes) struct I32x16;
     /// Four i64 of AVX2.
-    pub(in crate::math::integer) struct I64x4;
+    pub(in crate::math::lanes) struct I64x4;
     /// Eight i32 of AVX2.
-    pub(in crate::math::integer) struct I32x8;
+    pub(in crate::math::lanes) struct I32x8;
     /// Sixteen i16 of AVX2. AVX-512 has wider ones, but this set of instructions does not include them.
-    pub(in crate::math::integer) struct I16x16;
+    pub(in crate::math::lanes) struct I16x16;
     /// Eight f64 of AVX-512.
-    pub(in crate::math::integer) struct F64x8;
+    pub(in crate::math::lanes) struct F64x8;
     /// Four f64 of AVX2.
-    pub(in crate::math::integer) struct F64x4;
+    pub(in crate::math::lanes) struct F64x4;
 
     /// The methods that are single instructions.
     macro_rules! instructions {
