@@ -92,6 +92,8 @@ pub mod infer;
 pub mod interp;
 mod kernel;
 #[cfg(feature = "compiler")]
+mod linalg;
+#[cfg(feature = "compiler")]
 mod lower;
 #[allow(unsafe_code)]
 mod math;

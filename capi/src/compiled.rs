@@ -4,16 +4,10 @@ use crate::outputs::fxc_outputs;
 use crate::session::fxc_session;
 use crate::status::{Failure, borrow, free, fxc_status, give, guard};
 use crate::tensor::{call_inputs, call_outputs, fxc_buffer, fxc_tensor};
-use fxc_rust::{Compiled, Outputs};
+use fxc_rust::Compiled;
 
 /// A model's code. Any number of threads may call it at the same time.
 pub struct fxc_compiled(pub(crate) Compiled);
-
-/// The tensors of a result, named by their positions.
-pub(crate) fn name_outputs(outputs: &Outputs) -> fxc_outputs {
-    let tensors = outputs.tensors().into_iter().enumerate();
-    fxc_outputs::new(tensors.map(|(i, t)| (format!("output.{i}"), t)))
-}
 
 /// Calls the model on `input_count` tensors. Each call starts with the initial values of buffers; see
 /// fxc_compiled_session to keep their values.
@@ -38,7 +32,7 @@ pub unsafe extern "C" fn fxc_compiled_run(
         };
         let outputs = compiled.0.run(inputs)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { give(out, name_outputs(&outputs)) }
+        unsafe { give(out, fxc_outputs::of_call(&outputs)) }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::status::{Failure, borrow, borrow_mut, c_text, free, fxc_status, guard, guard_value};
 use crate::tensor::fxc_tensor;
-use fxc_rust::Tensor;
+use fxc_rust::{Outputs, Tensor};
 use std::ffi::CString;
 
 /// Tensors that own their memory: later calls do not change them.
@@ -12,6 +12,12 @@ impl fxc_outputs {
     pub(crate) fn new<'a>(tensors: impl IntoIterator<Item = (String, &'a Tensor)>) -> fxc_outputs {
         let named = tensors.into_iter().map(|(name, t)| (c_text(&name), t.clone()));
         fxc_outputs(named.collect())
+    }
+
+    /// The tensors of a result, named by their positions.
+    pub(crate) fn of_call(outputs: &Outputs) -> fxc_outputs {
+        let tensors = outputs.tensors().into_iter().enumerate();
+        fxc_outputs::new(tensors.map(|(i, t)| (format!("output.{i}"), t)))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Compiled models with state.
 
-use crate::compiled::name_outputs;
 use crate::outputs::fxc_outputs;
 use crate::status::{Failure, borrow, borrow_mut, borrow_text, free, fxc_status, give, guard};
 use crate::tensor::{call_inputs, call_outputs, fxc_buffer, fxc_tensor};
@@ -28,7 +27,7 @@ pub unsafe extern "C" fn fxc_session_run(
         let (session, inputs) = unsafe { (borrow_mut(session, "the session")?, call_inputs(inputs, input_count)?) };
         let outputs = session.0.run(inputs)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { give(out, name_outputs(&outputs)) }
+        unsafe { give(out, fxc_outputs::of_call(&outputs)) }
     })
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Param {
 
 /// The calling convention of a model.
 #[derive(Debug)]
-pub(crate) struct Signature {
+pub(crate) struct CallSignature {
     pub(crate) params: Vec<Param>,
     /// The number of positional parameters.
     positional: usize,
@@ -51,11 +51,11 @@ pub(crate) struct Arguments {
     pub(crate) library: Library,
 }
 
-impl Signature {
+impl CallSignature {
     /// The calling convention of a module's entry graph: that of the exported function, or else the graph's inputs.
-    pub(crate) fn from_module(module: &GraphModule) -> Signature {
+    pub(crate) fn from_module(module: &GraphModule) -> CallSignature {
         let Some(graph) = module.entry() else {
-            return Signature::plain(vec![], vec![]);
+            return CallSignature::plain(vec![], vec![]);
         };
         let placeholders = graph.placeholders();
         let inputs: Vec<String> = placeholders.iter().map(|&n| graph[n].target().to_string()).collect();
@@ -64,12 +64,12 @@ impl Signature {
             let Some(Tree::Tuple(parts)) = Tree::parse(&spec.inputs) else {
                 return None;
             };
-            Signature::exported(parts, spec.names.as_deref(), inputs.clone(), &optional)
+            CallSignature::exported(parts, spec.names.as_deref(), inputs.clone(), &optional)
         });
-        exported.unwrap_or_else(|| Signature::plain(inputs, optional))
+        exported.unwrap_or_else(|| CallSignature::plain(inputs, optional))
     }
 
-    fn plain(inputs: Vec<String>, optional: Vec<bool>) -> Signature {
+    fn plain(inputs: Vec<String>, optional: Vec<bool>) -> CallSignature {
         let numbered = inputs.iter().zip(optional).enumerate();
         let params = numbered.map(|(i, (name, optional))| Param {
             name: name.clone(),
@@ -77,7 +77,7 @@ impl Signature {
             first: i,
             optional,
         });
-        Signature {
+        CallSignature {
             params: params.collect(),
             positional: inputs.len(),
             inputs,
@@ -89,7 +89,7 @@ impl Signature {
         names: Option<&[String]>,
         inputs: Vec<String>,
         optional: &[bool],
-    ) -> Option<Signature> {
+    ) -> Option<CallSignature> {
         let mut parts = parts.into_iter();
         let (Some(Tree::Tuple(args)), Some(Tree::Dict(kwargs)), None) = (parts.next(), parts.next(), parts.next())
         else {
@@ -114,7 +114,7 @@ impl Signature {
             });
             first += count;
         }
-        (first == inputs.len()).then_some(Signature {
+        (first == inputs.len()).then_some(CallSignature {
             params,
             positional,
             inputs,
@@ -159,7 +159,7 @@ impl Signature {
         Ok(reader.finish())
     }
 
-    /// The object that was passed for each input of a call that [`Signature::read`] accepted; `None` for omitted
+    /// The object that was passed for each input of a call that [`CallSignature::read`] accepted; `None` for omitted
     /// inputs.
     pub(crate) fn objects<'py>(
         &self,

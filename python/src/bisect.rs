@@ -1,7 +1,7 @@
 //! Finds the cause of a wrong result: a node that compiled code computes differently, or a pass that changes a result. Runs the
 //! interpreter.
 
-use crate::args::Signature;
+use crate::args::CallSignature;
 use crate::model::CompiledModel;
 use crate::results::Maker;
 use crate::show::Subject;
@@ -99,6 +99,6 @@ pub(crate) fn interpret<'py>(
         // Results may be inputs or weights, and Python may write to them.
         Ok(own.map(Tensor::deep_copy))
     })?;
-    let library = Signature::from_module(&subject.module).read(args, kwargs)?.library;
+    let library = CallSignature::from_module(&subject.module).read(args, kwargs)?.library;
     Maker::new(py, library)?.result(result, state.restore.as_ref())
 }

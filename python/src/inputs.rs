@@ -1,12 +1,15 @@
 //! Converts arguments to inputs of the library.
 
-use crate::args::{Arguments, Signature};
+use crate::args::{Arguments, CallSignature};
 use crate::array::Array;
 use fxc::types::{DType, Val};
 use fxc::{Input, LayoutError, Tensor, View};
 
 /// The inputs of a call. They borrow the arrays' memory, which their owners keep alive.
-pub(crate) fn of_call<'a>(arguments: &'a Arguments, signature: &'a Signature) -> Result<Vec<Input<'a>>, LayoutError> {
+pub(crate) fn of_call<'a>(
+    arguments: &'a Arguments,
+    signature: &'a CallSignature,
+) -> Result<Vec<Input<'a>>, LayoutError> {
     let all = arguments.slots.iter().all(Option::is_some);
     let mut inputs = Vec::with_capacity(arguments.slots.len());
     for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {

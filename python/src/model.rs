@@ -1,6 +1,6 @@
 //! Compiled models for Python.
 
-use crate::args::{Arguments, Signature};
+use crate::args::{Arguments, CallSignature};
 use crate::graph::{GraphRef, PyGraph};
 use crate::process::{Era, Gil, detached, interruptible, interruptible_with, signal_token};
 use crate::results::Maker;
@@ -29,7 +29,7 @@ pub(crate) fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> MutexGuard<'a
 pub(crate) struct Code {
     pub(crate) era: Era,
     pub(crate) compiled: Compiled,
-    pub(crate) signature: Arc<Signature>,
+    pub(crate) signature: Arc<CallSignature>,
 }
 
 impl Code {
@@ -71,7 +71,7 @@ impl ModelState {
 
     fn compile(&self, py: Python<'_>, era: Era) -> PyResult<Arc<Code>> {
         let model = lock(py, &self.model).clone();
-        let signature = Arc::new(Signature::from_module(model.signature()));
+        let signature = Arc::new(CallSignature::from_module(model.signature()));
         let options = self.settings.options(era, &self.token);
         let _watch = Watch::start(py, &format!("compiling {}", model.signature().name))?;
         let compiled = interruptible(py, &self.token, || model.compile(&options))?;
@@ -93,7 +93,7 @@ impl ModelState {
         py: Python<'_>,
         gil: Gil,
         arguments: &'a Arguments,
-        signature: &'a Signature,
+        signature: &'a CallSignature,
         mut call: impl FnMut(&[Input<'a>]) -> Result<Outputs, Error> + Send,
     ) -> PyResult<Outputs> {
         let inputs = inputs::of_call(arguments, signature).map_err(|e| PyValueError::new_err(e.to_string()))?;
@@ -289,7 +289,7 @@ impl CompiledModel {
     /// The parameters in Python syntax.
     #[getter]
     fn signature_text(&self, py: Python<'_>) -> String {
-        Signature::from_module(lock(py, &self.state.model).signature()).text()
+        CallSignature::from_module(lock(py, &self.state.model).signature()).text()
     }
 
     /// The model's name.

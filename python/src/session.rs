@@ -1,6 +1,6 @@
 //! A model with state.
 
-use crate::args::{Library, Signature};
+use crate::args::{CallSignature, Library};
 use crate::model::{ModelState, lock};
 use crate::process::{Era, Gil, refuse_after_busy_fork};
 use crate::results::Maker;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 #[pyclass(frozen, module = "fxc", name = "Session")]
 pub(crate) struct Session {
     model: Arc<ModelState>,
-    signature: Arc<Signature>,
+    signature: Arc<CallSignature>,
     live: Mutex<Live>,
 }
 

@@ -1,6 +1,6 @@
 //! Texts and drawings of a model's stages.
 
-use crate::args::Signature;
+use crate::args::CallSignature;
 use crate::errors;
 use crate::model::{CompiledModel, ModelState, lock};
 use crate::process::{Cancellable, detached, interruptible};
@@ -110,7 +110,7 @@ impl Subject {
         dims: BTreeMap<String, i64>,
     ) -> PyResult<()> {
         let py = args.py();
-        let signature = Signature::from_module(&self.module);
+        let signature = CallSignature::from_module(&self.module);
         let arguments = signature.read(args, kwargs)?;
         let mut provided = vec![];
         for (slot, name) in arguments.slots.iter().zip(&signature.inputs) {

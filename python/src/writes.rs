@@ -1,6 +1,6 @@
 //! Inputs that a model mutates, as `x += 1` in `forward` does.
 
-use crate::args::{Library, Signature};
+use crate::args::{CallSignature, Library};
 use crate::results::Maker;
 use crate::{ndarray, torch};
 use fxc::{Outputs, Tensor};
@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 /// Read-only memory (a read-only array, an object that only lends its memory) is left unchanged.
 pub(crate) fn hand_back(
     outputs: &Outputs,
-    signature: &Signature,
+    signature: &CallSignature,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {

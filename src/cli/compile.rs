@@ -1,5 +1,7 @@
 //! `fxc compile`: compiles a model and prints a short report.
 
+mod save;
+
 use super::inputs::{InputArgs, compiled_types};
 use super::limits::parse_threads;
 use super::model::{ModelArgs, SizeList, parse_sizes};
@@ -64,7 +66,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare_inputs(app, &mut model.module)?;
     if let Some(path) = &args.output {
-        return super::save::run(app, args, model, numbers, path);
+        return save::run(app, args, model, numbers, path);
     }
     let held = WeightsFiles::from_module(&model.module);
     let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;

@@ -29,7 +29,6 @@ mod quantize;
 mod reduce;
 mod rewrite;
 mod run;
-mod save;
 #[cfg(unix)]
 mod signals;
 mod weights;

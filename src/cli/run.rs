@@ -10,7 +10,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::{Difference, Tolerance, compare as differ, unravel_index};
 use crate::driver::run::{as_f64, labels_met, named_results, result_overview, tensor_summary, user_result};
 use crate::driver::{
-    BoundInputs, CallResult, Dims, Function, LoadedModel, Request, Sequence, files, stack_results, state,
+    BoundInputs, CallResult, CallSequence, Dims, Function, LoadedModel, Request, files, stack_results, state,
 };
 use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
@@ -84,7 +84,7 @@ pub(super) fn main(app: &mut App, args: &Args) -> Outcome {
         .take_inputs(app, &mut model.module, args.labels.as_deref())?;
     check_labels(args, inputs.aside.as_ref())?;
     let dims = args.model.resolve_dims(app, &model.module)?;
-    let sequence = Sequence::new(inputs.provided, &args.each, args.repeat.map(|n| n as usize))?;
+    let sequence = CallSequence::new(inputs.provided, &args.each, args.repeat.map(|n| n as usize))?;
     let calls = Calls { sequence, dims };
     let original = model.module.clone();
     random::seed(args.seed);
@@ -164,7 +164,7 @@ fn check_results(
 
 /// The inputs of the calls of a run.
 struct Calls {
-    sequence: Sequence,
+    sequence: CallSequence,
     dims: Dims,
 }
 

@@ -37,6 +37,7 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<PackedLanes> {
     };
     s.walk(&k.body);
     let lane = s.size.filter(|_| s.packable)?;
+    s.loops.leave_borders_out();
     let steps = |w: usize, lane: usize| match w {
         64 => s.loops.masked_packed_steps(w / lane),
         w => s.loops.steps(w / lane),

@@ -33,7 +33,7 @@ impl FunctionLowering<'_> {
     /// is; the others run in groups.
     pub(super) fn lower_vector_loop(&mut self, l: &Loop, start: End, end: End) {
         if let Some(turn) = self.find_turn(l, start, end) {
-            return self.lower_around_turn(l, &turn);
+            return self.lower_around_turn(l, start, end, &turn);
         }
         if self.in_step.is_empty() {
             // Once for all parts.
@@ -47,11 +47,8 @@ impl FunctionLowering<'_> {
         };
         let stores = self.e.width == 64 && same && self.has_streams(l);
         if let (true, End::At(begin)) = (stores, low) {
-            // A chunk may start anywhere, so run single iterations up to a cache line.
-            let up = self.e.b.ins().iadd_imm_s(begin, 15);
-            let up = self.e.b.ins().band_imm_s(up, -16);
-            let last = self.end_value(high);
-            low = End::At(self.e.b.ins().smin(up, last));
+            // Single iterations run before.
+            low = self.next_line(begin, high);
         }
         let mut acc: RowResults = vec![None; self.row_count()];
         let border = self.has_exact_border(l);

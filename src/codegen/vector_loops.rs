@@ -13,6 +13,8 @@ pub(super) struct VectorLoops<'a> {
     lane: Option<Var>,
     varying: HashSet<Value>,
     extents: Vec<usize>,
+    /// For each of them the iterations in which all guarded loads read memory. The others do not run in the same groups.
+    inside: Vec<usize>,
     /// What a group with masks costs in addition to one without, in groups, for the loops among them whose last iterations can be one.
     masked: Vec<Option<usize>>,
 }
@@ -24,6 +26,7 @@ impl<'a> VectorLoops<'a> {
             lane: None,
             varying: HashSet::new(),
             extents: vec![],
+            inside: vec![],
             masked: vec![],
         }
     }
@@ -31,6 +34,11 @@ impl<'a> VectorLoops<'a> {
     /// The extents of the vector loops.
     pub(super) fn extents(&self) -> &[usize] {
         &self.extents
+    }
+
+    /// Counts only iterations in which guarded loads read memory from now on.
+    pub(super) fn leave_borders_out(&mut self) {
+        self.extents.clone_from(&self.inside);
     }
 
     /// The number of steps of all loops with this many lanes. Iterations that do not fill a vector run one by one.
@@ -74,6 +82,18 @@ impl<'a> VectorLoops<'a> {
         i.visit_operands(&mut |x| any |= self.varying.contains(&x));
         any
     }
+}
+
+/// The most iterations of a loop in which its guarded loads read memory.
+fn inside_extent(k: &Kernel, l: &Loop) -> usize {
+    let var = l.vars[0];
+    let guards = l.body.iter().filter_map(|s| match s {
+        Stmt::Let(_, Inst::Load(_, _, guard)) => guard.as_ref(),
+        _ => None,
+    });
+    let conds = guards.flat_map(|g| &g.conds).filter(|c| c.expr.stride(var).abs() == 1);
+    let extents = conds.map(|c| usize::try_from(c.hi.saturating_sub(c.lo)).unwrap_or(0));
+    extents.fold(k.extent(var), usize::min)
 }
 
 /// What a survey of vector loops looks at.
@@ -133,6 +153,7 @@ pub(super) trait VisitLanes<'a>: Sized {
         if outer.is_none() && l.vector {
             loops.lane = Some(l.vars[0]);
             loops.extents.push(loops.k.extent(l.vars[0]));
+            loops.inside.push(inside_extent(loops.k, l));
             let rest = loops.k.extent(l.vars[0]) % GROUP;
             let masked = is_worth_masks(l, rest) && can_mask(loops.k, l);
             loops.masked.push(masked.then(|| mask_cost(l)));

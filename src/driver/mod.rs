@@ -54,7 +54,7 @@ pub use function::Function;
 pub use inputs::bind::{BoundInputs, Dims, Given, Provided, Value};
 pub(crate) use inputs::bind::{CALL, COMMAND_LINE};
 pub use inputs::fill::Fill;
-pub(crate) use inputs::sequence::{Sequence, stack_results};
+pub(crate) use inputs::sequence::{CallSequence, stack_results};
 pub(crate) use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use interpret::interpret;
 pub use limited::run_limited;

@@ -1,5 +1,6 @@
 //! The builder of kernels.
 
+mod halves;
 mod inline;
 mod loops;
 mod simplify;

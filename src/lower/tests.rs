@@ -201,11 +201,12 @@ fn maps_of_transposed_operands_are_tiled() {
         );
         kernels(&text).swap_remove(0)
     };
-    // Tiles cover whole lines of the operand. After the loop over them, the rest of the long dim is copied and computed.
+    // Tiles cover whole lines of the operand, and several ones if the dim is long. After the loop over them, the rest of the long dim is copied and computed.
     let k = transposed(200, 96);
     assert_eq!(k.parallel_extent(), 96 / 16);
     assert_eq!(loops(&k.parallel_loop().unwrap().body), 3);
     assert_eq!(transposed(48, 96).parallel_extent(), 96 / 16);
+    assert_eq!(transposed(512, 1024).parallel_extent(), 1024 / 64);
     // If tiles do not divide the outer dim, threads share those of the last one; if they divide neither, both loops are serial.
     assert_eq!(transposed(200, 97).parallel_extent(), 200 / 20);
     assert_eq!(transposed(197, 97).parallel_extent(), 1);

@@ -28,15 +28,19 @@ trait Element: Copy {
     /// The number of rows and columns of a block.
     const SIDE: usize = 16 / size_of::<Self>();
 
-    /// Transposes one block.
+    /// Transposes one block of `SIDE` rows and at most as many columns. Rows of the result are written whole, from the first to the
+    /// last.
     ///
     /// # Safety
-    /// As for [`TransposeFn`], with `SIDE` rows and columns.
-    unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize);
+    /// As for [`TransposeFn`], with `SIDE` rows, and `SIDE` columns of the result.
+    unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize, columns: usize);
 }
 
 /// See [`TransposeFn`]. Rows of blocks are outermost, so that the rows of the result are written whole: a store that
 /// misses the cache delays all after it, a load does not.
+///
+/// The last columns, which are fewer than a block has, come first in a row of blocks if the rows of the result follow each other
+/// without gaps. Whole vectors are stored then, whose ends reach into the next rows and are overwritten by these.
 unsafe extern "C" fn tile<T: Element>(
     src: *const u8,
     line: isize,
@@ -46,16 +50,27 @@ unsafe extern "C" fn tile<T: Element>(
     columns: usize,
 ) {
     let (whole_rows, whole_columns) = (rows / T::SIDE * T::SIDE, columns / T::SIDE * T::SIDE);
+    let size = size_of::<T>();
+    let dense = whole_columns < columns && row == (columns * size) as isize;
+    // The ends of the vectors of these rows stay within the tile.
+    let padded_rows = match dense {
+        true => rows.saturating_sub(16usize.div_ceil(columns * size)) / T::SIDE * T::SIDE,
+        false => 0,
+    };
     let from = |r: usize, c: usize| c as isize * line + (r * size_of::<T>()) as isize;
     let to = |r: usize, c: usize| r as isize * row + (c * size_of::<T>()) as isize;
     // SAFETY: blocks and single elements cover the tile, for which the caller vouches.
     unsafe {
         for r in (0..whole_rows).step_by(T::SIDE) {
+            if r < padded_rows {
+                let (src, dst) = (src.offset(from(r, whole_columns)), dst.offset(to(r, whole_columns)));
+                T::block(src, line, dst, row, columns - whole_columns);
+            }
             for c in (0..whole_columns).step_by(T::SIDE) {
-                T::block(src.offset(from(r, c)), line, dst.offset(to(r, c)), row);
+                T::block(src.offset(from(r, c)), line, dst.offset(to(r, c)), row, T::SIDE);
             }
         }
-        for r in 0..rows {
+        for r in padded_rows..rows {
             let first = if r < whole_rows { whole_columns } else { 0 };
             for c in first..columns {
                 let x = src.offset(from(r, c)).cast::<T>().read_unaligned();
@@ -70,14 +85,16 @@ macro_rules! element {
     ($($T:ty: $low:ident $high:ident),*) => {
         $(impl Element for $T {
             #[inline(always)]
-            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize) {
+            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize, columns: usize) {
                 use std::arch::x86_64::*;
                 const SIDE: usize = <$T as Element>::SIDE;
                 // SAFETY: SSE2 is part of x86-64; the caller vouches for the lines and rows.
                 unsafe {
                     let mut a = [_mm_setzero_si128(); SIDE];
                     for (i, a) in a.iter_mut().enumerate() {
-                        *a = _mm_loadu_si128(src.offset(i as isize * line).cast());
+                        if i < columns {
+                            *a = _mm_loadu_si128(src.offset(i as isize * line).cast());
+                        }
                     }
                     for _ in 0..SIDE.ilog2() {
                         let b = a;
@@ -108,10 +125,10 @@ macro_rules! element {
     ($($T:ty)*) => {
         $(impl Element for $T {
             #[inline(always)]
-            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize) {
+            unsafe fn block(src: *const u8, line: isize, dst: *mut u8, row: isize, columns: usize) {
                 let size = size_of::<$T>() as isize;
                 for r in 0..Self::SIDE as isize {
-                    for c in 0..Self::SIDE as isize {
+                    for c in 0..columns as isize {
                         // SAFETY: the caller vouches for the lines and rows.
                         unsafe {
                             let x = src.offset(c * line + r * size).cast::<$T>().read_unaligned();
@@ -132,8 +149,8 @@ mod tests {
     use super::*;
 
     /// Transposes a tile of elements of `size` bytes, its rows in reverse if `backwards`, and checks every byte.
-    fn check(size: usize, rows: usize, columns: usize, backwards: bool) {
-        let (line, row) = ((rows + 3) * size, (columns + 5) * size);
+    fn check(size: usize, rows: usize, columns: usize, gap: usize, backwards: bool) {
+        let (line, row) = ((rows + 3) * size, (columns + gap) * size);
         let src: Vec<u8> = (0..line * columns + 1).map(|i| (i * 31 + i / 251) as u8).collect();
         let mut dst = vec![0xa5; row * rows + 1];
         let last = (rows.max(1) - 1) * row;
@@ -160,9 +177,22 @@ mod tests {
     #[test]
     fn every_element_moves_and_nothing_else_is_written() {
         for size in [1, 2, 4, 8] {
-            for (rows, columns) in [(1, 1), (16, 16), (64, 16), (17, 33), (5, 70), (32, 2), (0, 4), (48, 64)] {
-                check(size, rows, columns, false);
-                check(size, rows, columns, true);
+            for (rows, columns) in [
+                (1, 1),
+                (16, 16),
+                (64, 16),
+                (17, 33),
+                (5, 70),
+                (32, 2),
+                (0, 4),
+                (48, 64),
+                (70, 5),
+                (33, 1),
+            ] {
+                check(size, rows, columns, 5, false);
+                check(size, rows, columns, 5, true);
+                check(size, rows, columns, 0, false);
+                check(size, rows, columns, 0, true);
             }
         }
     }

@@ -43,7 +43,7 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let mut findings = Diagnostics::new();
     let mut names = RuleNames::default();
     names.add_parameters(r, &mut findings);
-    let pattern = Side::build(r, &names, false, &mut findings);
+    let pattern = RuleSide::build(r, &names, false, &mut findings);
     let unnamed = pattern.unnamed.clone();
     let pattern = pattern.into_pattern(&r.pattern, &mut findings);
     let fault = pattern.fault().or_else(|| pattern.search_fault());
@@ -52,7 +52,7 @@ fn compile_rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
         findings.push(d.at(r.name.span, "this rule"));
     }
     names.add_nodes(&pattern, &unnamed);
-    let replacement = Side::build(r, &names, true, &mut findings);
+    let replacement = RuleSide::build(r, &names, true, &mut findings);
     let replacement = replacement.into_pattern(&r.replacement, &mut findings);
     if let Some(e) = replacement.fault() {
         let title = format!("the rule `{}` cannot be applied: {e}", r.name.text);
@@ -91,7 +91,7 @@ struct NamedCall<'b> {
 }
 
 /// One side of a rule while its graph is built.
-struct Side<'a> {
+struct RuleSide<'a> {
     graph: Graph,
     holes: HashMap<NodeId, Hole>,
     /// Holes and nodes by name.
@@ -107,10 +107,10 @@ struct Side<'a> {
     out: &'a mut Diagnostics,
 }
 
-impl<'a> Side<'a> {
+impl<'a> RuleSide<'a> {
     fn build(r: &ast::Rewrite, names: &'a RuleNames, replacement: bool, out: &'a mut Diagnostics) -> Built {
         let body = if replacement { &r.replacement } else { &r.pattern };
-        let mut s = Side {
+        let mut s = RuleSide {
             graph: Graph::new(),
             holes: HashMap::new(),
             known: HashMap::new(),

@@ -18,7 +18,7 @@ use crate::parallel::CancelToken;
 use crate::runtime::Executable;
 use crate::tensor::{Tensor, View, ViewMut};
 use crate::types::{Mutation, TensorType, Val};
-use part::{Part, load_part};
+use part::{NativePart, load_part};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -85,7 +85,7 @@ pub struct Runner {
     file: Container,
     options: RunnerOptions,
     /// The native parts that fit this build and processor.
-    parts: Vec<Part>,
+    parts: Vec<NativePart>,
     /// The parts that have been used, by index in `parts`. The last one ran last and holds the values of buffers.
     loaded: Vec<(usize, Executable)>,
     changed: Vec<(Arc<str>, Tensor)>,
@@ -221,7 +221,7 @@ impl Runner {
 
     /// The executable for inputs of these types, with the current values of buffers.
     fn find_executable(&mut self, inputs: &[View<'_>]) -> Result<&mut Executable, RunnerError> {
-        let fits = |p: &Part| p.fits(inputs);
+        let fits = |p: &NativePart| p.fits(inputs);
         if let Some((last, _)) = self.loaded.last()
             && fits(&self.parts[*last])
         {

@@ -14,7 +14,7 @@ use crate::types::{TensorType, Type, Val};
 use std::sync::Arc;
 
 /// A native part that fits this build and processor.
-pub(super) struct Part {
+pub(super) struct NativePart {
     number: u32,
     target: Target,
     exact: bool,
@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) inputs: Vec<TensorType>,
 }
 
-impl Part {
+impl NativePart {
     /// Whether it is for these input types.
     pub(super) fn fits(&self, inputs: &[View<'_>]) -> bool {
         let same = |(t, v): (&TensorType, &View<'_>)| {
@@ -38,10 +38,10 @@ impl Part {
 }
 
 /// For each combination of inputs, the part that fits this build and processor and uses the most of its features.
-pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec<Part>, Diagnostic> {
+pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec<NativePart>, Diagnostic> {
     let host = Target::native();
     let mut reason = None;
-    let mut parts: Vec<(usize, Part)> = vec![];
+    let mut parts: Vec<(usize, NativePart)> = vec![];
     for (i, entry) in manifest.native.iter().enumerate() {
         match entry.why_unfit(host) {
             Some(unfit) => drop(reason.get_or_insert(unfit)),
@@ -52,7 +52,7 @@ pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec
         return Err(no_part(file, reason));
     }
     parts.sort_by_key(|(features, _)| std::cmp::Reverse(*features));
-    let mut best: Vec<Part> = vec![];
+    let mut best: Vec<NativePart> = vec![];
     for (_, part) in parts {
         if !best.iter().any(|b| b.key == part.key) {
             best.push(part);
@@ -62,9 +62,9 @@ pub(super) fn fitting_parts(file: &Container, manifest: &Manifest) -> Result<Vec
     Ok(best)
 }
 
-fn read_part(file: &Container, number: u32, entry: &NativeEntry) -> Result<Part, Diagnostic> {
+fn read_part(file: &Container, number: u32, entry: &NativeEntry) -> Result<NativePart, Diagnostic> {
     let key = read_key(file, number)?;
-    Ok(Part {
+    Ok(NativePart {
         number,
         target: entry.target().unwrap_or_default(),
         exact: entry.options.exact,
@@ -75,7 +75,7 @@ fn read_part(file: &Container, number: u32, entry: &NativeEntry) -> Result<Part,
 }
 
 /// Returns an error if two parts differ only in inputs that are not tensors, because calls do not provide those.
-fn check_keys(file: &Container, parts: &[Part]) -> Result<(), Diagnostic> {
+fn check_keys(file: &Container, parts: &[NativePart]) -> Result<(), Diagnostic> {
     let mut pairs = parts.iter().enumerate();
     if !pairs.any(|(i, a)| parts[i + 1..].iter().any(|b| a.inputs == b.inputs)) {
         return Ok(());
@@ -98,7 +98,7 @@ fn no_part(file: &Container, reason: Option<String>) -> Diagnostic {
 }
 
 /// The error for a call with other input types.
-pub(super) fn no_code_for(file: &Container, parts: &[Part], inputs: &[View<'_>]) -> Diagnostic {
+pub(super) fn no_code_for(file: &Container, parts: &[NativePart], inputs: &[View<'_>]) -> Diagnostic {
     let list = |types: &mut dyn Iterator<Item = String>| types.collect::<Vec<_>>().join(", ");
     let mut have: Vec<String> = parts
         .iter()
@@ -116,7 +116,11 @@ pub(super) fn no_code_for(file: &Container, parts: &[Part], inputs: &[View<'_>])
 }
 
 /// Loads a part.
-pub(super) fn load_part(file: &Container, part: &Part, options: &RunnerOptions) -> Result<Executable, Diagnostic> {
+pub(super) fn load_part(
+    file: &Container,
+    part: &NativePart,
+    options: &RunnerOptions,
+) -> Result<Executable, Diagnostic> {
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,

@@ -14,7 +14,7 @@ use lalrpop_util::ErrorRecovery;
 use std::sync::Arc;
 
 /// The state of the parser: the file, and the errors found so far.
-pub(super) struct Cx {
+pub(super) struct FxirContext {
     /// The file being parsed.
     pub file: FileId,
     /// The errors, in the order in which they were found.
@@ -212,7 +212,7 @@ pub(super) fn word(text: &str, span: Span) -> Value {
     Value::new(kind, span)
 }
 
-impl Cx {
+impl FxirContext {
     /// The span of bytes `l..r`.
     pub(super) fn span(&self, l: usize, r: usize) -> Span {
         Span::new(self.file, l, r)

@@ -1,6 +1,6 @@
 //! Entry points of the parser: from text to syntax tree.
 
-use super::actions::Cx;
+use super::actions::FxirContext;
 use super::ast::{File, Item, Type, Value};
 use super::errors::unexpected_token;
 use super::lexer::{Lexed, Spanned, lex};
@@ -46,7 +46,7 @@ fn exceeds_limits(errors: &[Diagnostic]) -> bool {
 }
 
 /// Reads the text unchanged or, if that gives fewer errors, with pasted surroundings removed.
-fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
+fn as_meant(file: FileId, text: &str, mend: bool) -> (File, FxirContext) {
     let (tree, cx) = read_checked(file, text, false, mend);
     if cx.errors.is_empty() && !pasted::is_commented_program(text) || exceeds_limits(&cx.errors) {
         return (tree, cx);
@@ -80,7 +80,7 @@ pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
 }
 
 /// Reads and checks the tree. Prose is skipped in pasted text. With `mend`, common mistakes are repaired and reported.
-fn read_checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
+fn read_checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, FxirContext) {
     let (mut tree, mut cx) = read_tree(file, text, is_pasted, mend);
     check::check(&mut tree, &mut cx.errors);
     (tree, cx)
@@ -93,7 +93,7 @@ pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
     (tree, sorted_findings(cx))
 }
 
-fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
+fn read_tree(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, FxirContext) {
     let torch = read_torch_texts(file, text);
     let mut rest = torch.rest;
     if is_pasted && (torch.graphs > 0 || rest.lines().any(pasted::is_bare)) {
@@ -166,7 +166,7 @@ fn read_torch_texts(file: FileId, text: &str) -> TorchTexts<'_> {
     }
 }
 
-fn parse_tokens(file: FileId, cx: &mut Cx, tokens: Vec<Spanned<'_>>) -> Vec<Item> {
+fn parse_tokens(file: FileId, cx: &mut FxirContext, tokens: Vec<Spanned<'_>>) -> Vec<Item> {
     grammar::FileParser::new().parse(cx, tokens).unwrap_or_else(|e| {
         cx.errors.push(unexpected_token(file, e));
         vec![]
@@ -277,7 +277,7 @@ fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
 }
 
 /// Tokenizes and balances brackets; no tokens if the text nests too deeply.
-fn lex_balanced(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Cx) {
+fn lex_balanced(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, FxirContext) {
     let Lexed { tokens, errors, .. } = lex(file, text);
     balance_tokens(file, text, tokens, errors)
 }
@@ -287,7 +287,7 @@ fn balance_tokens<'s>(
     text: &str,
     tokens: Vec<Spanned<'s>>,
     mut errors: Vec<Diagnostic>,
-) -> (Option<Vec<Spanned<'s>>>, Cx) {
+) -> (Option<Vec<Spanned<'s>>>, FxirContext) {
     let (tokens, unbalanced) = delimiters::balance(file, tokens, text.trim_end().len());
     // An unclosed string includes the rest of its line, with all closing brackets.
     let open: Vec<u32> = errors
@@ -301,11 +301,11 @@ fn balance_tokens<'s>(
         d.code == Code::E0006 && open.iter().any(same_line)
     };
     errors.extend(unbalanced.into_iter().filter(|d| !swallowed(d)));
-    (tokens, Cx { file, errors })
+    (tokens, FxirContext { file, errors })
 }
 
 /// Sorts errors by position.
-fn sorted_findings(mut cx: Cx) -> Diagnostics {
+fn sorted_findings(mut cx: FxirContext) -> Diagnostics {
     cx.errors.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
     let mut out = Diagnostics::new();
     out.extend(cx.errors);

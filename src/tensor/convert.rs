@@ -94,6 +94,9 @@ pub(super) fn convert(t: &Tensor, to: DType) -> Option<Tensor> {
         return None;
     }
     let mut out = Tensor::zeros(to, t.shape());
+    if to == DType::I32 && widen_integers(t.dtype(), t.bytes(), out.as_mut_slice()) {
+        return Some(out);
+    }
     let float8 = t.dtype().is_float8().then(|| float8_values(t.dtype(), to));
     let parts = t.bytes().chunks(BLOCK * t.dtype().size());
     for (x, y) in parts.zip(out.bytes_mut().chunks_mut(BLOCK * to.size())) {
@@ -110,6 +113,18 @@ pub(super) fn convert(t: &Tensor, to: DType) -> Option<Tensor> {
         }
     }
     Some(out)
+}
+
+/// Converts narrow integers to i32 without wider numbers between; returns whether the elements are such integers.
+fn widen_integers(from: DType, x: &[u8], out: &mut [i32]) -> bool {
+    match from {
+        DType::I16 => run_wide(Each(cast_slice(x), out, |x: i16| x as i32)),
+        DType::I8 => run_wide(Each(cast_slice(x), out, |x: i8| x as i32)),
+        DType::U8 => run_wide(Each(x, out, |x: u8| x as i32)),
+        DType::B8 => run_wide(Each(x, out, |x: u8| (x != 0) as i32)),
+        _ => return false,
+    }
+    true
 }
 
 /// Converts up to [`BLOCK`] elements, which are not 8-bit floats.

@@ -8,6 +8,8 @@ pub(crate) struct Offsets {
     list: Vec<usize>,
     /// For each position one more than the largest up to it.
     ends: Vec<usize>,
+    /// Whether they are 0, 1, 2 and so on.
+    are_consecutive: bool,
 }
 
 impl Offsets {
@@ -17,7 +19,16 @@ impl Offsets {
             Some(*end)
         };
         let ends = list.iter().scan(0, largest).collect();
-        Offsets { list, ends }
+        let are_consecutive = list.iter().enumerate().all(|(k, &p)| k == p);
+        Offsets {
+            list,
+            ends,
+            are_consecutive,
+        }
+    }
+
+    pub(crate) fn are_consecutive(&self) -> bool {
+        self.are_consecutive
     }
 
     pub(crate) fn list(&self) -> &[usize] {
@@ -46,7 +57,7 @@ impl Offsets {
     /// Combines element `i` of `src` with the one at position `list[i]` of `dst`, in order. Panics if `src` has more elements than there
     /// are positions, or if `dst` is too short.
     #[inline(always)]
-    pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: &[T], combine: impl Fn(T, T) -> T) {
+    pub(crate) fn scatter<T: Copy, S: Copy>(&self, dst: &mut [T], src: &[S], combine: impl Fn(T, S) -> T) {
         assert!(self.end(src.len()) <= dst.len());
         for (&p, &x) in self.list.iter().zip(src) {
             // SAFETY: the positions were checked.
@@ -95,22 +106,43 @@ impl IndexedBlock<'_> {
         assert!(none || end.is_some_and(|p| p <= len), "the block is within the tensor");
     }
 
-    /// Calls `f(place, position)` for each index, in order. Returns false at an index that is out of bounds. Indices are compared one by
-    /// one: to read them twice would cost more, because they are the larger part of what is read.
+    /// Calls `f(place, position)` for each index, in order. Returns false at an index that is out of bounds. Each index is compared just
+    /// before it is used: indices are the larger part of what is read, and reading them twice would cost more.
     #[inline(always)]
-    fn for_each(&self, mut f: impl FnMut(usize, usize)) -> bool {
-        let (size, along) = (self.size as u64, self.along);
-        for (j, (&i, &offset)) in self.index.iter().zip(&self.offsets.list).enumerate() {
+    fn for_each(&self, f: impl FnMut(usize, usize)) -> bool {
+        let (along, offsets) = (self.along, &self.offsets.list[..self.index.len()]);
+        // Positions in a line are the indices.
+        match along == 1 && self.offsets.are_zero(self.index.len()) {
+            true => self.for_each_at(|_, i| i, f),
+            // SAFETY: there is an offset for each index.
+            false => self.for_each_at(|j, i| i * along + unsafe { *offsets.get_unchecked(j) }, f),
+        }
+    }
+
+    /// [`IndexedBlock::for_each`], where `position(place, index)` gives the position.
+    #[inline(always)]
+    fn for_each_at(&self, position: impl Fn(usize, usize) -> usize, mut f: impl FnMut(usize, usize)) -> bool {
+        let size = self.size as u64;
+        let (fours, rest) = self.index.as_chunks::<4>();
+        for (k, four) in fours.iter().enumerate() {
             // As unsigned numbers, negative indices are large.
+            if four.iter().fold(false, |any, &i| any | (i as u64 >= size)) {
+                return false;
+            }
+            for (j, &i) in four.iter().enumerate() {
+                f(4 * k + j, position(4 * k + j, i as usize));
+            }
+        }
+        for (j, &i) in (4 * fours.len()..).zip(rest) {
             if i as u64 >= size {
                 return false;
             }
-            f(j, i as usize * along + offset);
+            f(j, position(j, i as usize));
         }
         true
     }
 
-    /// Reads an element for each index. Returns false if an index is out of bounds; elements before it are written. Panics if
+    /// Reads an element for each index. Returns false if an index is out of bounds; some elements before it are written. Panics if
     /// `src` is too short for indices below the size, or if `out` and the indices differ in length.
     pub(crate) fn gather<T: Copy>(&self, src: &[T], out: &mut [T]) -> bool {
         assert_eq!(self.index.len(), out.len());
@@ -163,7 +195,7 @@ impl IndexedBlock<'_> {
     }
 
     /// Combines the elements that belong to the indices with those that the indices refer to, in order. Returns false if an index is
-    /// out of bounds; elements before it are written. Panics if `dst` or the sources are too short.
+    /// out of bounds; some elements before it are written. Panics if `dst` or the sources are too short.
     #[inline(always)]
     pub(crate) fn scatter<T: Copy>(&self, dst: &mut [T], src: Sources<'_, T>, combine: impl Fn(T, T) -> T) -> bool {
         self.check_extent(dst.len());

@@ -5,6 +5,7 @@
 //! owned memory (64-byte aligned), a part of a mapped file, memory that a caller lends for one call, or computed when
 //! it is first read. Therefore it is read-only until [`Tensor::bytes_mut`] makes it unique.
 
+mod byte_runs;
 mod convert;
 mod element;
 #[cfg(feature = "compiler")]
@@ -45,7 +46,7 @@ pub(crate) use neighbours::{Neighbours, POINTS, Reads};
 pub(crate) use places::{Places, gather_weighted};
 pub(crate) use product::{Factor, Product, add_product, matmul, matmul_f64, matmul_f64_strided, subtract_within};
 pub(crate) use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
-pub(crate) use rounded::{RealBf16, RealF16, f32_to_i32, f64_to_i32};
+pub(crate) use rounded::{RealBf16, RealF16, f32_to_i32, f32_to_i32_within, f64_to_i32, f64_to_i32_within};
 pub(crate) use saved::SavedBytes;
 pub use splitmix::SplitMix;
 pub(crate) use storage::{ALIGN, BorrowedBytes, BytesId, Life, Storage, is_available};

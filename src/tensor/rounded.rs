@@ -75,6 +75,23 @@ macro_rules! saturated {
 }
 saturated!(f32_to_i32 f32, f64_to_i32 f64);
 
+macro_rules! clamped {
+    ($($name:ident $t:ty: $most:literal),*) => { $(
+        /// The integer part of the number between these two, of which NaN gives the lower one. `low` is a number of the type.
+        #[inline(always)]
+        pub(crate) fn $name(x: $t, low: i32, high: i32) -> i32 {
+            // The greatest number of the type that is an i32.
+            const MOST: $t = $most;
+            let (low, high) = (low as $t, if (high as $t) < MOST { high as $t } else { MOST });
+            let above = if x > low { x } else { low };
+            let inside = if above < high { above } else { high };
+            // SAFETY: the number is between two of 32 bits.
+            unsafe { inside.to_int_unchecked() }
+        }
+    )* };
+}
+clamped!(f32_to_i32_within f32: 2_147_483_520.0, f64_to_i32_within f64: 2_147_483_647.0);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +114,12 @@ mod tests {
             assert_eq!(f64_to_i32(x.into()), x as i32);
         }
         assert_eq!([f32_to_i32(f32::NAN), f64_to_i32(f64::NAN)], [i32::MAX; 2]);
+        for (x, want) in [(-9.0, -2), (-1.5, -1), (6.9, 6), (7.0, 7), (1e20, 7), (f32::NAN, -2)] {
+            assert_eq!(f32_to_i32_within(x, -2, 7), want);
+            assert_eq!(f64_to_i32_within(x.into(), -2, 7), want);
+        }
+        assert_eq!(f32_to_i32_within(f32::INFINITY, 0, i32::MAX), i32::MAX - 127);
+        assert_eq!(f64_to_i32_within(f64::INFINITY, 0, i32::MAX), i32::MAX);
         assert_eq!(
             [f64_to_i32(2_147_483_647.9), f64_to_i32(-2_147_483_648.9)],
             [i32::MAX, i32::MIN]

@@ -1,7 +1,8 @@
 //! Tensors in the caller's memory: a call reads from them and writes to them without a copy.
 
+use super::byte_runs::ByteRuns;
 use super::element::cast_slice_mut;
-use super::layout::{ByteRuns, LayoutError, check_count, is_row_major, last_element};
+use super::layout::{LayoutError, check_count, is_row_major, last_element};
 use super::storage::{AlignedBytes, BorrowedBytes, MemoryKeeper, Storage};
 use super::{Element, Tensor, byte_len, contiguous_strides};
 use crate::types::{DType, TensorType};

@@ -570,3 +570,15 @@ call("torch.linalg.slogdet(%x)", x=torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
 call("torch.nn.functional.adaptive_max_pool2d(%x, 2)", x=values(1, 2, 4, 32))
 call("torch.nn.functional.avg_pool3d(%x, 2, 1)", x=values(16, 2, 3, 4))
 call('torch.einsum("i,j->ij", %x, %y)', x=values(3), y=values(4))
+# Equal elements: which one comes first follows from torch's algorithms.
+for n, different in ((4, 1), (40, 3), (300, 5)):
+    x = torch.tensor([(i * i * 7 + i * 3 + i // 5) % different for i in range(n)])
+    for dtype in (torch.float32, torch.int64):
+        call("torch.sort(%x)", x=x.to(dtype))
+        call("torch.sort(%x, stable=True)", x=x.to(dtype))
+        call("torch.argsort(%x, descending=True)", x=x.to(dtype))
+        call(f"torch.topk(%x, {max(1, n // 64)})", x=x.to(dtype))
+        call(f"torch.topk(%x, {n // 2}, largest=False)", x=x.to(dtype))
+        call(f"torch.topk(%x, {n // 3 + 1}, sorted=False)", x=x.to(dtype))
+        call(f"torch.kthvalue(%x, {n // 2})", x=x.to(dtype))
+        call("torch.mode(%x)", x=x.to(dtype))

@@ -115,7 +115,7 @@ fn paths_in_documents_exist() {
 fn is_folder_of_table(name: &str) -> bool {
     let src = root().join("src");
     let large = [
-        "op", "op/rows", "syntax", "graph", "pass", "math", "lower", "codegen", "driver",
+        "linalg", "op", "op/rows", "syntax", "graph", "pass", "math", "lower", "codegen", "driver",
     ];
     large.iter().any(|d| src.join(d).join(name).is_dir())
 }

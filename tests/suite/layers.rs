@@ -4,10 +4,10 @@ use crate::support::root;
 use std::path::{Path, PathBuf};
 
 /// The order. ARCHITECTURE.md explains it.
-const ORDER: [&str; 30] = [
-    "budget", "source", "target", "types", "diag", "fs", "tensor", "control", "parallel", "scalar", "syntax", "op",
-    "graph", "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code", "codegen",
-    "runtime", "artifact", "runner", "driver", "api", "cli",
+const ORDER: [&str; 31] = [
+    "budget", "source", "target", "types", "diag", "fs", "tensor", "control", "parallel", "linalg", "scalar", "syntax",
+    "op", "graph", "import", "infer", "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "code",
+    "codegen", "runtime", "artifact", "runner", "driver", "api", "cli",
 ];
 
 #[test]
@@ -152,30 +152,32 @@ fn assert_ordered(stage: &str, order: &[&str]) {
 const APART: [(&str, &[&str]); 5] = [
     (
         "program",
-        &["syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass"],
+        &[
+            "linalg", "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass",
+        ],
     ),
     (
         "code",
         &[
-            "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower",
+            "linalg", "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower",
         ],
     ),
     (
         "runtime",
         &[
-            "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
+            "linalg", "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
         ],
     ),
     (
         "artifact",
         &[
-            "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
+            "linalg", "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
         ],
     ),
     (
         "runner",
         &[
-            "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
+            "linalg", "syntax", "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "codegen",
         ],
     ),
 ];

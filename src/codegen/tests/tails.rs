@@ -112,6 +112,27 @@ fn triangles_are_split_where_they_turn() {
     }
 }
 
+/// A single row is a parallel loop, whose chunks start anywhere.
+#[test]
+fn chunks_of_a_row_are_split_where_they_turn() {
+    for op in Compare::ALL {
+        for (n, stride, turn) in [(64, 1, 0), (500, 1, 333), (500, 1, 900), (300, -1, -150), (129, 3, 200)] {
+            let mut k = KernelBuilder::new(format!("row {op:?}"));
+            let (x, y) = (k.input("x", F32, &[n]), k.output("y", F32, &[n]));
+            k.parallel_vector(n, |k, j| {
+                let index = k.index(j * stride);
+                let turn = k.constant(Scalar::Int(I64, turn));
+                let c = k.compare(op, index, turn);
+                let v = k.load(x, j);
+                let other = k.constant(Scalar::F32(-1.0));
+                let v = k.select(c, v, other);
+                k.store(y, j, v);
+            });
+            check_all(&k.finish().unwrap_or_else(|e| panic!("{e}")), &[values(n)]);
+        }
+    }
+}
+
 /// Rows of `n` narrow elements: copied, and as f32, also negated and narrowed again.
 fn narrow_rows(d: DType, n: usize, copies: bool) -> Kernel {
     let mut k = KernelBuilder::new(format!("narrow {d} {n}"));

@@ -42,7 +42,7 @@ pub enum Given {
     Fill(Fill, Option<TensorType>),
     /// Only the type of the value: see [`declare`](super::types::declare_types).
     Type(Type),
-    /// One value per call, for a sequence of calls: see [`Sequence`](super::sequence::Sequence).
+    /// One value per call, for a sequence of calls: see [`CallSequence`](super::sequence::CallSequence).
     Each(Vec<Provided>),
 }
 

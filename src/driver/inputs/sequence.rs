@@ -8,7 +8,7 @@ use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len, is_available};
 use crate::types::{TensorType, Val};
 
 /// The inputs of a number of calls.
-pub(crate) struct Sequence {
+pub(crate) struct CallSequence {
     calls: usize,
     /// Given to every call.
     fixed: Vec<Provided>,
@@ -18,15 +18,15 @@ pub(crate) struct Sequence {
     each: Vec<Vec<Provided>>,
 }
 
-impl Sequence {
+impl CallSequence {
     /// The inputs `provided` for `calls` calls, or for as many as they imply if that is `None`. The leading dimension
     /// of inputs named in `divided` counts the calls, and [`Given::Each`] holds a value per call.
     pub(crate) fn new(
         provided: Vec<Provided>,
         divided: &[String],
         calls: Option<usize>,
-    ) -> Result<Sequence, Diagnostic> {
-        let mut out = Sequence {
+    ) -> Result<CallSequence, Diagnostic> {
+        let mut out = CallSequence {
             calls: calls.unwrap_or(1),
             fixed: vec![],
             rows: vec![],
@@ -196,7 +196,7 @@ mod tests {
             given("y", each),
             given("z", tensor(&[1], &[0.0])),
         ];
-        let s = Sequence::new(provided, &["x".into()], Some(2)).unwrap();
+        let s = CallSequence::new(provided, &["x".into()], Some(2)).unwrap();
         assert!(
             s.calls() == 2
                 && s.varies()
@@ -219,11 +219,11 @@ mod tests {
     fn counts_must_agree() {
         let x = || vec![given("x", tensor(&[2, 1], &[1.0, 2.0]))];
         let each = ["x".to_string()];
-        assert_eq!(Sequence::new(x(), &each, None).unwrap().calls(), 2);
-        assert!(Sequence::new(x(), &each, Some(3)).is_err());
-        assert!(Sequence::new(x(), &["y".to_string()], None).is_err());
-        assert!(Sequence::new(vec![given("x", tensor(&[0, 1], &[]))], &each, None).is_err());
-        assert!(Sequence::new(vec![given("x", tensor(&[], &[1.0]))], &each, None).is_err());
+        assert_eq!(CallSequence::new(x(), &each, None).unwrap().calls(), 2);
+        assert!(CallSequence::new(x(), &each, Some(3)).is_err());
+        assert!(CallSequence::new(x(), &["y".to_string()], None).is_err());
+        assert!(CallSequence::new(vec![given("x", tensor(&[0, 1], &[]))], &each, None).is_err());
+        assert!(CallSequence::new(vec![given("x", tensor(&[], &[1.0]))], &each, None).is_err());
     }
 
     #[test]

@@ -11,9 +11,9 @@ use crate::types::DType;
 
 /// A bound that a value is clamped to: max or min, and whether the bound is the first operand.
 #[derive(Clone, Copy)]
-struct Clamp {
+pub(super) struct Clamp {
     op: Binary,
-    bound: Value,
+    pub(super) bound: Value,
     bound_first: bool,
 }
 
@@ -22,7 +22,9 @@ impl KernelBuilder {
     pub(super) fn simplify(&mut self, op: &ScalarOp<Value>) -> Option<Value> {
         match *op {
             ScalarOp::Cast(to, x) if self.dtype(x) == to => Some(x),
-            ScalarOp::Cast(DType::BF16, x) => self.rounded_once(x),
+            ScalarOp::Cast(to @ (DType::BF16 | DType::F16), x) => {
+                self.rounded_once(to, x).or_else(|| self.selected_narrow(to, x))
+            }
             ScalarOp::Cast(DType::F32, x) => self.widened_first(x),
             ScalarOp::Compare(op, x, y) if self.dtype(x) == DType::I64 => self.compare_in_32_bits(op, x, y),
             ScalarOp::Cast(to, x) if to.is_int() && self.dtype(x) == DType::F32 => self.rounded_integer(to, x),
@@ -55,44 +57,6 @@ impl KernelBuilder {
         Some(self.index(moved))
     }
 
-    /// A conversion of `x` to bf16 where `x` was rounded to bf16 before. Without clamps between, this is the rounded value.
-    /// Clamps to numbers of bf16 and rounding may change places, except that the sign of a zero may differ for a denormal
-    /// number: so only if these are flushed.
-    fn rounded_once(&mut self, x: Value) -> Option<Value> {
-        let (inner, clamps) = self.split_clamps(x);
-        let &ScalarOp::Cast(DType::F32, narrow) = self.ops.get(&inner)? else {
-            return None;
-        };
-        if self.dtype(narrow) != DType::BF16 {
-            return None;
-        }
-        if clamps.is_empty() {
-            return Some(narrow);
-        }
-        let &ScalarOp::Cast(DType::BF16, wide) = self.ops.get(&narrow)? else {
-            return None;
-        };
-        let is_narrow = |c: &Clamp| self.f32_constant(c.bound).is_some_and(|c| c.to_bits() << 16 == 0);
-        if !self.flushes || self.dtype(wide) != DType::F32 || !clamps.iter().all(is_narrow) {
-            return None;
-        }
-        let clamped = self.clamp_again(wide, &clamps);
-        Some(self.define_op(ScalarOp::Cast(DType::BF16, clamped)))
-    }
-
-    /// `x`, an operation on the sign bits of 16-bit floats, on widened operands. Those of other operations are the same values.
-    fn widened_first(&mut self, x: Value) -> Option<Value> {
-        if !matches!(self.dtype(x), DType::F16 | DType::BF16) {
-            return None;
-        }
-        let op = *self.ops.get(&x)?;
-        if !matches!(op, ScalarOp::Unary(..) | ScalarOp::Binary(..)) {
-            return None;
-        }
-        let widened = op.map(|v| self.cast(DType::F32, v));
-        Some(self.op(widened))
-    }
-
     /// A comparison of an index with another or with a constant, in half as many bytes if their values fit.
     fn compare_in_32_bits(&mut self, op: Compare, x: Value, y: Value) -> Option<Value> {
         let is_constant = |v: Value| matches!(self.ops.get(&v), Some(ScalarOp::Const(_)));
@@ -120,14 +84,14 @@ impl KernelBuilder {
     }
 
     /// `x` with clamps, the last of which comes first.
-    fn clamp_again(&mut self, x: Value, clamps: &[Clamp]) -> Value {
+    pub(super) fn clamp_again(&mut self, x: Value, clamps: &[Clamp]) -> Value {
         clamps.iter().rev().fold(x, |x, c| {
             let [a, b] = if c.bound_first { [c.bound, x] } else { [x, c.bound] };
             self.binary(c.op, a, b)
         })
     }
 
-    fn f32_constant(&self, v: Value) -> Option<f32> {
+    pub(super) fn f32_constant(&self, v: Value) -> Option<f32> {
         match self.ops.get(&v) {
             Some(ScalarOp::Const(Scalar::F32(c))) => Some(*c),
             _ => None,
@@ -180,7 +144,7 @@ impl KernelBuilder {
     }
 
     /// What `x` is clamped from, and the bounds, the last first.
-    fn split_clamps(&self, mut x: Value) -> (Value, Vec<Clamp>) {
+    pub(super) fn split_clamps(&self, mut x: Value) -> (Value, Vec<Clamp>) {
         let mut clamps = vec![];
         while let Some(&ScalarOp::Binary(op @ (Binary::Max | Binary::Min), a, b)) = self.ops.get(&x) {
             let is_bound = |v: Value| self.f32_constant(v).is_some_and(|c| !c.is_nan());
@@ -294,42 +258,6 @@ mod tests {
         );
     }
 
-    /// Whether a kernel that clamps a rounded number clamps the number itself.
-    fn clamps_first(flushes: bool, highest: f32) -> bool {
-        let mut k = KernelBuilder::new("clamp");
-        if flushes {
-            k.flush_denormals();
-        }
-        let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::BF16, &[8]));
-        k.parallel_vector(8, |k, i| {
-            let x = k.load(x, i);
-            let rounded = k.cast(DType::BF16, x);
-            let highest = k.constant(Scalar::F32(highest));
-            let wide = k.cast(DType::F32, rounded);
-            let clamped = k.binary(Binary::Min, wide, highest);
-            k.store(y, i, clamped);
-        });
-        let k = k.finish().unwrap();
-        // `v0` is the number.
-        k.to_string().contains("min(v0")
-    }
-
-    #[test]
-    fn rounded_numbers_are_not_rounded_again() {
-        assert!(clamps_first(true, 6.0));
-        assert!(!clamps_first(false, 6.0));
-        assert!(!clamps_first(true, 6.01), "bf16 has no 6.01");
-        let mut k = KernelBuilder::new("twice");
-        let (x, y) = (k.input("x", DType::F32, &[8]), k.output("y", DType::BF16, &[8]));
-        k.parallel_vector(8, |k, i| {
-            let x = k.load(x, i);
-            let once = k.cast(DType::BF16, x);
-            let wide = k.cast(DType::F32, once);
-            assert_eq!(k.cast(DType::BF16, wide), once);
-            k.store(y, i, once);
-        });
-    }
-
     /// The dtypes that comparisons of the column with the row of a `rows` x 8 matrix have.
     fn compared_dtypes(rows: usize, base: i64) -> Vec<DType> {
         let mut k = KernelBuilder::new("k");
@@ -366,20 +294,6 @@ mod tests {
             let wrapped = k.binary(Binary::Add, index, far);
             assert!(!k.indices.contains_key(&wrapped), "the sum wraps");
             k.store(y, i, moved);
-        });
-        k.finish().expect("a kernel");
-    }
-
-    #[test]
-    fn signs_of_halves_are_widened_before_they_change() {
-        let mut k = KernelBuilder::new("k");
-        let (x, y) = (k.input("x", DType::F16, &[8]), k.output("y", DType::F32, &[8]));
-        k.parallel_vector(8, |k, i| {
-            let x = k.load(x, i);
-            let (wide, negated) = (k.cast(DType::F32, x), k.unary(Unary::Neg, x));
-            let widened = k.cast(DType::F32, negated);
-            assert_eq!(k.unary(Unary::Neg, wide), widened);
-            k.store(y, i, widened);
         });
         k.finish().expect("a kernel");
     }

@@ -18,7 +18,7 @@ pub(in crate::lower) struct FlatKernel {
 
 /// Which element of a buffer belongs to element `i` of the result.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum SourceElement {
     /// Element `i`.
     Same,
     /// Element `i % period`.
@@ -30,7 +30,7 @@ enum Place {
 /// The flat form of a kernel whose rows are contiguous in the result of `host`. `None` if it has none.
 pub(in crate::lower) fn flatten(s: &Scheduled, host: ValueId, numel: usize) -> Option<FlatKernel> {
     let k = &s.kernel;
-    let rows = Rows::of_kernel(k)?;
+    let rows = RowLoops::of_kernel(k)?;
     if rows.numel != numel || s.buffers.len() > MAX_TAIL_BUFFERS || k.scratch_layout().1 != 0 {
         return None;
     }
@@ -38,14 +38,17 @@ pub(in crate::lower) fn flatten(s: &Scheduled, host: ValueId, numel: usize) -> O
     let body: Option<Vec<Stmt>> = rows.body.iter().map(|stmt| rows.flat_stmt(stmt, &mut places)).collect();
     let params: Vec<Buf> = k.params().map(|(b, _)| b).collect();
     let is_host = |b: &Buf| params.iter().position(|p| p == b).map(|i| s.buffers[i]) == Some(Stored::Value(host));
-    if places.iter().any(|(b, place)| is_host(b) && *place != Place::Same) {
+    if places
+        .iter()
+        .any(|(b, place)| is_host(b) && *place != SourceElement::Same)
+    {
         return None;
     }
     let mut kernel = k.clone();
     let repeats = params.iter().map(|b| {
         let buffer = &mut kernel.buffers[b.0 as usize];
         match places.get(b) {
-            Some(&Place::Repeats(period)) => {
+            Some(&SourceElement::Repeats(period)) => {
                 buffer.shape = vec![numel];
                 let size = buffer.dtype.size();
                 Some(Repeat { period, size })
@@ -68,7 +71,7 @@ pub(in crate::lower) fn flatten(s: &Scheduled, host: ValueId, numel: usize) -> O
 }
 
 /// The loops of a kernel over rows.
-struct Rows<'a> {
+struct RowLoops<'a> {
     /// The terms of the row-major index of an element, sorted by variable.
     flat: Vec<(Var, i64)>,
     /// The number of elements that the last variables run over, from one variable to all.
@@ -77,9 +80,9 @@ struct Rows<'a> {
     body: &'a [Stmt],
 }
 
-impl Rows<'_> {
+impl RowLoops<'_> {
     /// `None` if the kernel is not a parallel loop around one vector loop, without reductions.
-    fn of_kernel(k: &Kernel) -> Option<Rows<'_>> {
+    fn of_kernel(k: &Kernel) -> Option<RowLoops<'_>> {
         let outer = k.parallel_loop().filter(|l| !l.vector && is_plain(l))?;
         let [Stmt::Loop(inner)] = &outer.body[..] else {
             return None;
@@ -98,7 +101,7 @@ impl Rows<'_> {
             periods.push((Affine::new(0, terms.iter().copied()).terms().to_vec(), numel));
         }
         let (flat, _) = periods.pop()?;
-        Some(Rows {
+        Some(RowLoops {
             flat,
             periods,
             numel,
@@ -107,7 +110,7 @@ impl Rows<'_> {
     }
 
     /// A statement over the flat index. `None` if it is not a statement of epilogues.
-    fn flat_stmt(&self, stmt: &Stmt, places: &mut HashMap<Buf, Place>) -> Option<Stmt> {
+    fn flat_stmt(&self, stmt: &Stmt, places: &mut HashMap<Buf, SourceElement>) -> Option<Stmt> {
         match stmt {
             Stmt::Let(v, Inst::Load(b, i, None)) => {
                 let index = self.flat_index(*b, i, places)?;
@@ -116,34 +119,34 @@ impl Rows<'_> {
             Stmt::Let(_, Inst::Op(_)) => Some(stmt.clone()),
             Stmt::Store(b, i, v) => {
                 let index = self.flat_index(*b, i, places)?;
-                (places.get(b) == Some(&Place::Same)).then_some(Stmt::Store(*b, index, *v))
+                (places.get(b) == Some(&SourceElement::Same)).then_some(Stmt::Store(*b, index, *v))
             }
             Stmt::Let(..) | Stmt::Loop(_) => None,
         }
     }
 
     /// The flat index of an access. All accesses of a buffer must be of one kind.
-    fn flat_index(&self, b: Buf, i: &Index, places: &mut HashMap<Buf, Place>) -> Option<Index> {
+    fn flat_index(&self, b: Buf, i: &Index, places: &mut HashMap<Buf, SourceElement>) -> Option<Index> {
         let place = self.place_of(i)?;
         if *places.entry(b).or_insert(place) != place {
             return None;
         }
         Some(match place {
-            Place::Fixed => i.clone(),
+            SourceElement::Fixed => i.clone(),
             _ => Index::from(Affine::from(Var(0))),
         })
     }
 
-    fn place_of(&self, i: &Index) -> Option<Place> {
+    fn place_of(&self, i: &Index) -> Option<SourceElement> {
         if !i.dynamic.is_empty() {
             return None;
         }
         match (i.affine.base, i.affine.terms()) {
-            (_, []) => Some(Place::Fixed),
-            (0, terms) if terms == self.flat => Some(Place::Same),
+            (_, []) => Some(SourceElement::Fixed),
+            (0, terms) if terms == self.flat => Some(SourceElement::Same),
             (0, terms) => {
                 let period = self.periods.iter().find(|(suffix, _)| suffix == terms);
-                period.map(|&(_, n)| Place::Repeats(n))
+                period.map(|&(_, n)| SourceElement::Repeats(n))
             }
             _ => None,
         }

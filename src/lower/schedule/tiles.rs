@@ -17,8 +17,12 @@ const LINE: usize = 64;
 const COLUMNS: [usize; 2] = [16, 64];
 /// The least side along the last dim of a tile that is only copied: a block of registers, and more.
 const NARROW: usize = 5;
-/// The range of the side of a tile along the other dim.
+/// The range of the side of a tile along the other dim. Long sides read several neighbouring lines of the operand at once.
 const ROWS: [usize; 2] = [8, 64];
+/// The number of elements that make the call for a tile worth its time: the rows of narrow tiles are more than the range allows.
+const ELEMENTS: usize = 4096;
+/// The number of tiles along a dim that threads share, if lines of the operand allow so many.
+const PARTS: usize = 8;
 /// The most operands of a tile that are copied to scratch memory. The others are read in place.
 const MOST_COPIES: usize = 8;
 
@@ -76,8 +80,9 @@ impl Scheduler<'_> {
         let along = |strides: &[i64]| outers.iter().position(|l| strides[l.last].abs() == 1);
         let (size, outer) = loads.find_map(|(size, strides)| Some((size, along(strides)?)))?;
         let line = LINE / size;
-        let rows = tile_dividing(self.kept[outer].extent, line, ROWS);
         let columns = line.clamp(COLUMNS[0], COLUMNS[1]).min(last.extent);
+        let most_rows = most_rows(columns, self.kept[outer].extent, line);
+        let rows = longest_dividing(self.kept[outer].extent, line, [ROWS[0], most_rows]);
         if let Some(rows) = rows {
             let shared = Some(Side::Rows);
             return Some(Tiling {
@@ -87,10 +92,10 @@ impl Scheduler<'_> {
                 shared,
             });
         }
-        let rows = line.clamp(ROWS[0], ROWS[1]);
-        if self.kept[outer].extent < rows {
+        if self.kept[outer].extent < line.clamp(ROWS[0], ROWS[1]) {
             return None;
         }
+        let rows = most_rows.min(self.kept[outer].extent);
         let divisor = tile_dividing(last.extent, line, COLUMNS);
         Some(Tiling {
             outer,
@@ -199,6 +204,26 @@ fn tile_dividing(extent: usize, line: usize, [least, most]: [usize; 2]) -> Optio
     let divides = |n: &usize| extent.is_multiple_of(*n);
     let longer = (line..=most).find(divides);
     longer.or_else(|| (least..line).rev().find(divides))
+}
+
+/// The most rows of a tile with so many columns, of an operand of which a cache line has `line` elements.
+fn most_rows(columns: usize, extent: usize, line: usize) -> usize {
+    let most = match columns < COLUMNS[0] {
+        true => ELEMENTS / columns,
+        false => ROWS[1],
+    };
+    let shared = (extent / PARTS).max(line.clamp(ROWS[0], ROWS[1]));
+    most.min(shared).min(extent)
+}
+
+/// The longest side in a range of a tile that divides an extent: of whole lines if there is such a divisor.
+fn longest_dividing(extent: usize, line: usize, [least, most]: [usize; 2]) -> Option<usize> {
+    let divides = |n: &usize| extent.is_multiple_of(*n);
+    let whole = |n: &usize| n.is_multiple_of(line) && divides(n);
+    (least..=most)
+        .rev()
+        .find(whole)
+        .or_else(|| (least..=most).rev().find(divides))
 }
 
 /// The loop over the tiles of a dim, and the tile that remains. `body` gets the number of iterations in a tile.

@@ -75,7 +75,11 @@ pub(super) fn write_scan(
         // Along another dim, the sums of a row are adjacent.
         return loop_over(k, &others, |k, v| scan.emit_plain(k, &[v.to_vec()], n, carry));
     }
-    let together = interleaved_rows(*last, n);
+    // Integers and f64 hardly wait for each other, and one row at a time is what processors prefetch.
+    let together = match carry {
+        ScanCarry::Plain => 1,
+        _ => interleaved_rows(*last, n),
+    };
     *last /= together;
     k.parallel(&others, |k, v| {
         scan.emit_plain(k, &neighbours(&affine_vars(v), together), n, carry)

@@ -3,7 +3,7 @@
 
 mod products;
 
-use super::heads::{HeadOperands, QuerySplit, ScoreRows};
+use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range, spread_mask};
 use super::row::{EndJob, end, scale};
 use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
 use crate::math::pack::pack_panel;
@@ -197,7 +197,7 @@ impl BlockedAttention {
             // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
             Some(m) => unsafe {
                 let spread = spread.wrapping_add(i * SCORE_ROW);
-                (mask_row(m, query, b.first, keys, spread), m.0.strides[2])
+                (mask_values(m, query, [b.first, keys], spread), m.0.strides[2])
             },
             None => (std::ptr::null(), 0),
         };
@@ -216,54 +216,39 @@ impl BlockedAttention {
     }
 }
 
-/// The values that a mask adds to the scores of one row. The result points into the mask, or to `spread` if the mask is
-/// b8 or not contiguous.
+/// The values that a mask adds to the scores of query `query` for `keys` keys from `first` on. They are read in the mask if they
+/// are contiguous f32 there, and are written to `spread` otherwise.
 ///
 /// # Safety
-/// The row lies in the mask; `spread` holds `keys` elements.
-unsafe fn mask_row(
-    &(m, data): &(AttentionMask, *const u8),
-    row: usize,
-    first: usize,
-    keys: usize,
+/// The mask has the query and the keys; `spread` has room for them.
+unsafe fn mask_values(
+    mask: &(AttentionMask, *const u8),
+    query: usize,
+    [first, keys]: [usize; 2],
     spread: *mut f32,
 ) -> *const f32 {
-    let (at, step) = (row * m.strides[2] + first * m.strides[3], m.strides[3]);
+    let (m, data) = mask;
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if m.dtype == DType::B8 {
-            for i in 0..keys {
-                *spread.add(i) = if *data.add(at + i * step) == 0 {
-                    f32::NEG_INFINITY
-                } else {
-                    0.0
-                };
-            }
-            return spread;
+        if m.dtype != DType::B8 && m.strides[3] == 1 {
+            return data.cast::<f32>().add(query * m.strides[2] + first);
         }
-        let mask = data.cast::<f32>().add(at);
-        if step == 1 {
-            return mask;
-        }
-        for i in 0..keys {
-            *spread.add(i) = *mask.add(i * step);
-        }
-        spread
+        spread_mask(mask, query, [first, keys], |x: f32| x, spread);
     }
+    spread
 }
 
 impl AttentionPlan for BlockedAttention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
-        let d = &self.desc;
-        if d.batch * d.heads == 0 || d.queries == 0 || d.value_size == 0 {
-            return;
-        }
-        let split = QuerySplit::new(d, pool.threads(), RANGE, true);
-        let allocate = |rows| self.alloc_work(rows);
-        // SAFETY: guaranteed by the caller; chunks own disjoint rows.
+        let rules = RangeRules {
+            least: RANGE,
+            groups_heads: true,
+        };
+        let allocate = |queries| self.alloc_work(queries);
+        // SAFETY: guaranteed by the caller; ranges own different rows of the result.
         unsafe {
-            split.run((d, args), pool, allocate, |h, [q0, q1], work| {
-                self.run_range(h, q0, q1, work)
+            for_each_range((&self.desc, args), pool, rules, allocate, |head, [q0, q1], work| {
+                self.run_range(head, q0, q1, work)
             })
         };
     }

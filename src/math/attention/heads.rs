@@ -5,6 +5,7 @@ use crate::math::contract::{Attention, AttentionArgs, AttentionMask};
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::Isa;
+use crate::types::DType;
 
 /// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
@@ -24,7 +25,7 @@ impl<T> HeadOperands<T> {
     ///
     /// # Safety
     /// `args` is as for [`AttentionPlan::run`](crate::math::contract::AttentionPlan::run), with operands of `T`.
-    unsafe fn of_head(d: &Attention, args: &AttentionArgs, i: usize) -> HeadOperands<T> {
+    pub(super) unsafe fn of_head(d: &Attention, args: &AttentionArgs, i: usize) -> HeadOperands<T> {
         let (b, h) = (i / d.heads, i % d.heads);
         let kv = d.kv_head(h);
         let first = |s: &[usize; 3], h: usize| b * s[0] + h * s[1];
@@ -42,8 +43,37 @@ impl<T> HeadOperands<T> {
     }
 }
 
+/// How queries may be split into ranges.
+#[derive(Clone, Copy)]
+pub(super) struct RangeRules {
+    /// The minimum number of queries in a range, because each range packs the keys again.
+    pub least: usize,
+    /// Whether chunks are larger than threads need, so that small heads share one allocation of working memory.
+    pub groups_heads: bool,
+}
+
+/// Calls `compute` for every range of queries of every head, with the working memory that `allocate` makes once for each chunk,
+/// for this many queries. Does nothing if the result is empty.
+///
+/// # Safety
+/// `args` is as for [`AttentionPlan::run`](crate::math::contract::AttentionPlan::run), with operands of `T`.
+pub(super) unsafe fn for_each_range<T, W>(
+    (d, args): (&Attention, &AttentionArgs),
+    pool: &Pool,
+    rules: RangeRules,
+    allocate: impl Fn(usize) -> W + Sync,
+    compute: impl Fn(&HeadOperands<T>, [usize; 2], &mut W) + Sync,
+) {
+    if d.batch * d.heads == 0 || d.queries == 0 || d.value_size == 0 {
+        return;
+    }
+    let split = QuerySplit::new(d, pool.threads(), rules);
+    // SAFETY: guaranteed by the caller.
+    unsafe { split.run((d, args), pool, allocate, compute) };
+}
+
 /// The split of all heads' queries into chunks.
-pub(super) struct QuerySplit {
+struct QuerySplit {
     /// The number of parts that the queries of a head are divided into.
     parts: usize,
     /// The number of queries in a part.
@@ -53,19 +83,18 @@ pub(super) struct QuerySplit {
 }
 
 impl QuerySplit {
-    /// The split for `threads` threads. Parts have at least `range` queries, because each packs the keys again. With `groups`, a
-    /// chunk is larger than threads need: small heads share one allocation of working memory if there are enough of them.
-    pub(super) fn new(d: &Attention, threads: usize, range: usize, groups: bool) -> QuerySplit {
+    /// The split for `threads` threads.
+    fn new(d: &Attention, threads: usize, rules: RangeRules) -> QuerySplit {
         let heads = d.batch * d.heads;
         let macs = heads as f64 * d.queries as f64 * d.keys as f64 * (d.size + d.value_size) as f64;
         let mut parts = 1;
-        while threads > 1 && heads * parts < 4 * threads && d.queries / (2 * parts) >= range {
+        while threads > 1 && heads * parts < 4 * threads && d.queries / (2 * parts) >= rules.least {
             parts *= 2;
         }
         let rows = d.queries.div_ceil(parts);
         let parts = d.queries.div_ceil(rows);
         let heads_of_macs = |n: f64| (n * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize;
-        let grouped = match groups {
+        let grouped = match rules.groups_heads {
             true => heads_of_macs(4.0 * SMALLEST).min(heads / (4 * threads)),
             false => 0,
         };
@@ -80,12 +109,11 @@ impl QuerySplit {
         }
     }
 
-    /// Calls `compute` for every part of every head, with the range of its queries, and with the working memory that `allocate` makes
-    /// once for each chunk, for this many queries.
+    /// See [`for_each_range`].
     ///
     /// # Safety
-    /// `args` is as for [`AttentionPlan::run`](crate::math::contract::AttentionPlan::run), with operands of `T`.
-    pub(super) unsafe fn run<T, W>(
+    /// As for [`for_each_range`].
+    unsafe fn run<T, W>(
         &self,
         (d, args): (&Attention, &AttentionArgs),
         pool: &Pool,
@@ -154,6 +182,30 @@ impl ScoreRows {
             };
             // SAFETY: guaranteed by the caller.
             unsafe { softmax(isa)(&job) };
+        }
+    }
+}
+
+/// Writes the values that a mask, of b8 or of the operands' dtype `T`, adds to the scores of query `query` for `keys` keys from `first` on.
+///
+/// # Safety
+/// The mask has the query and the keys; `values` has room for them.
+pub(super) unsafe fn spread_mask<T: Copy>(
+    &(m, data): &(AttentionMask, *const u8),
+    query: usize,
+    [first, keys]: [usize; 2],
+    widen: impl Fn(T) -> f32,
+    values: *mut f32,
+) {
+    let (at, step) = (query * m.strides[2] + first * m.strides[3], m.strides[3]);
+    for i in 0..keys {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            *values.add(i) = match m.dtype {
+                DType::B8 if *data.add(at + i * step) == 0 => f32::NEG_INFINITY,
+                DType::B8 => 0.0,
+                _ => widen(*data.cast::<T>().add(at + i * step)),
+            };
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! f32 runs in blocks with the running softmax of Milakov and Gimelshein (2018), as in FlashAttention ([`blocks`]).
 //! Scores exist for only one block of queries and keys at a time. bf16 multiplies pairs the same way
-//! ([`pairs`]), and f16 is computed in f32. f64 uses plain loops ([`plain`]).
+//! ([`pairs`]), and f16 is computed in f32. f64 has the scores of a block of queries with all keys ([`doubles`]).
 
 mod blocks;
+mod doubles;
 mod heads;
 mod pairs;
-mod plain;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub(super) fn plan(kernels: PairKernels, desc: &Attention) -> Result<Box<dyn Att
     }
     match desc.dtype {
         DType::F32 => Ok(Box::new(blocks::BlockedAttention::new(isa, desc))),
-        DType::F64 => Ok(Box::new(plain::Plain::new(desc))),
+        DType::F64 => Ok(Box::new(doubles::DoubleAttention::new(isa, desc))),
         DType::BF16 => Ok(Box::new(pairs::Bf16Attention::new(kernels, desc))),
         DType::F16 => Ok(Box::new(HalfAttention::new(isa, desc, extents))),
         d => Err(PlanError::Dtype(d)),

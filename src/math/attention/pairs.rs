@@ -6,14 +6,13 @@
 mod products;
 
 use self::products::PanelProduct;
-use super::heads::{HeadOperands, QuerySplit, ScoreRows};
+use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range, spread_mask};
 use super::row::{EndJob, end, scale};
-use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
+use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
 use crate::math::pairs::pack::{Source, narrow_row, pack_row, packed_row};
 use crate::math::pairs::{COLS, PairBlocks, PairKernels, padded_run};
 use crate::math::scratch::{self, Scratch};
 use crate::parallel::Pool;
-use crate::types::DType;
 use half::bf16;
 
 /// The number of keys in a block.
@@ -240,7 +239,7 @@ impl Bf16Attention {
             // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
             Some(m) => unsafe {
                 let spread = spread.wrapping_add(i * SCORE_ROW);
-                spread_mask(m, query, b.first, keys, spread);
+                spread_mask(m, query, [b.first, keys], bf16::to_f32, spread);
                 (spread.cast_const(), 0)
             },
             None => (std::ptr::null(), 0),
@@ -260,42 +259,17 @@ impl Bf16Attention {
     }
 }
 
-/// Writes the values that a mask adds to the scores of one row.
-///
-/// # Safety
-/// The row lies in the mask; `spread` holds `keys` elements.
-unsafe fn spread_mask(
-    &(m, data): &(AttentionMask, *const u8),
-    row: usize,
-    first: usize,
-    keys: usize,
-    spread: *mut f32,
-) {
-    let (at, step) = (row * m.strides[2] + first * m.strides[3], m.strides[3]);
-    for i in 0..keys {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            *spread.add(i) = match m.dtype {
-                DType::B8 if *data.add(at + i * step) == 0 => f32::NEG_INFINITY,
-                DType::B8 => 0.0,
-                _ => (*data.cast::<bf16>().add(at + i * step)).to_f32(),
-            };
-        }
-    }
-}
-
 impl AttentionPlan for Bf16Attention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
-        let d = &self.desc;
-        if d.batch * d.heads == 0 || d.queries == 0 || d.value_size == 0 {
-            return;
-        }
-        let split = QuerySplit::new(d, pool.threads(), RANGE, false);
-        let allocate = |rows| self.alloc_work(rows);
-        // SAFETY: guaranteed by the caller; chunks own disjoint rows.
+        let rules = RangeRules {
+            least: RANGE,
+            groups_heads: false,
+        };
+        let allocate = |queries| self.alloc_work(queries);
+        // SAFETY: guaranteed by the caller; ranges own different rows of the result.
         unsafe {
-            split.run((d, args), pool, allocate, |h, [q0, q1], work| {
-                self.run_range(h, q0, q1, work)
+            for_each_range((&self.desc, args), pool, rules, allocate, |head, [q0, q1], work| {
+                self.run_range(head, q0, q1, work)
             })
         };
     }

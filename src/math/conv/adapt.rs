@@ -112,11 +112,14 @@ impl Relaid {
 }
 
 /// Runs `conv` by `compute`, which supports channels first only: converts the layouts of the input and the output where
-/// they differ, and runs the tail.
+/// they differ, and runs the tail. Does nothing if the output is empty.
 ///
 /// # Safety
 /// `args` is as for [`ConvPlan::run`].
 pub(super) unsafe fn run_channels_first(pool: &Pool, conv: &Conv, args: &ConvArgs, compute: impl FnOnce(&ConvArgs)) {
+    if conv.extents().is_none_or(|e| e[3] == 0) {
+        return;
+    }
     let size = conv.dtype.size();
     let in_pixels: usize = conv.input.iter().product();
     let out_pixels: usize = conv.output_size().unwrap_or_default().iter().product();
@@ -158,9 +161,6 @@ unsafe fn swap_image_dims(pool: &Pool, size: usize, [images, rows, cols]: [usize
 
 impl ConvPlan for Relaid {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        if self.conv.extents().is_none_or(|e| e[3] == 0) {
-            return;
-        }
         // SAFETY: guaranteed by the caller.
         unsafe { run_channels_first(pool, &self.conv, args, |inner| self.inner.run(pool, inner)) };
     }

@@ -3,11 +3,10 @@
 
 use super::padded::Padded;
 use super::row::bias_at;
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
+use super::strip::{ChunkOrder, ConvOutput, Load, OutputPart};
 use super::taps::{TapsJob, kernel};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::scratch;
 use crate::parallel::Pool;
 use crate::target::Isa;
 
@@ -242,24 +241,6 @@ impl DepthwiseChannels {
         // SAFETY: guaranteed by the caller.
         unsafe { (self.kernel)(&job) };
     }
-
-    /// Computes all chunks of `count` images from `image` on, at `x`.
-    ///
-    /// # Safety
-    /// The operands are valid.
-    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
-        let (rows, panels) = (self.load.rows, self.load.panels);
-        let (row_chunks, panel_chunks) = (rows.div_ceil(c.rows), panels.div_ceil(c.panels));
-        let x = scratch::SharedPtr(x.cast_mut());
-        pool.run(count * row_chunks * panel_chunks, |i| {
-            let (p, rest) = (i % panel_chunks, i / panel_chunks);
-            let (r, n) = (rest % row_chunks, rest / row_chunks);
-            let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
-            let panels = [p * c.panels, ((p + 1) * c.panels).min(panels)];
-            // SAFETY: there are `count` images; chunks own disjoint parts of the output.
-            unsafe { self.run_chunk(o, x.get().add(n * self.input.image), image + n, rows, panels) };
-        });
-    }
 }
 
 impl Method for DepthwiseChannels {
@@ -282,12 +263,15 @@ impl Method for DepthwiseChannels {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        // SAFETY: guaranteed by the caller.
+        let work = (self.conv.batch, self.load);
+        let run = |x: *const f32, image: usize, rows: [usize; 2], panels: [usize; 2]| {
+            // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
+            unsafe { self.run_chunk(o, x, image, rows, panels) };
+        };
+        // SAFETY: as above.
         unsafe {
             self.input
-                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
-                    self.run_images(pool, o, x, image, count, cut)
-                })
+                .for_each_chunk(pool, work, ChunkOrder::PanelsOfRows, o.x, run)
         };
     }
 

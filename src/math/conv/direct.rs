@@ -3,15 +3,14 @@
 //! The input is not unfolded (there is no im2col). Supports any number of spatial dimensions, groups, strides and
 //! dilations.
 
-use super::narrow::visible_pixels;
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
 use super::run_blocks::{RunBlock, cut_blocks};
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
+use super::strip::{ChunkOrder, ConvOutput, Load, OutputPart};
+use super::visible::{visible_pixels, visible_segments};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -74,7 +73,7 @@ impl Direct {
         let (kernels, padded) = (Kernels::for_isa(isa), Padded::new(isa, conv)?);
         let out = conv.output_size().ok_or(PlanError::Size)?;
         let (panels, pieces) = (panels::cut_panels(conv, kernels.nr), row_pieces(out[2]));
-        let visible = visible_pixels(conv, out[2]).filter(|_| pieces == 1 && conv.groups == 1);
+        let visible = visible_pixels(conv, out[2], conv.in_channels).filter(|_| pieces == 1 && conv.groups == 1);
         let (segments, run) = lay_out_runs(conv, &padded, visible.is_some());
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = ConvOutput::new(isa, conv);
@@ -140,31 +139,17 @@ impl Direct {
         (offset, line * self.out[2] + first, len)
     }
 
-    /// The range of segments under row `r` that contains all those that are not entirely padding. If several depths
-    /// overlap the image, the range has all kernel rows of these; if one does, only the kernel rows inside the image.
-    /// The skipped segments contain only zeros.
-    fn segments_of(&self, r: usize) -> std::ops::Range<usize> {
-        let c = &self.conv;
-        let all = 0..self.segments.len();
-        if self.flat || c.padding[..2] == [0; 2] {
-            return all;
+    /// The segments under row `r` without those that contain only zeros.
+    fn segments_of(&self, r: usize) -> Range<usize> {
+        if self.flat {
+            return 0..self.segments.len();
         }
-        let inside = |dim: usize, at: usize| {
-            let (first, step) = (at * c.stride[dim], c.dilation[dim]);
-            let begin = c.padding[dim].saturating_sub(first).div_ceil(step);
-            let end = (c.input[dim] + c.padding[dim]).saturating_sub(first).div_ceil(step);
-            begin.min(c.kernel[dim])..end.min(c.kernel[dim])
-        };
         let line = r / self.pieces;
-        let (d, mut h) = (inside(0, line / self.out[1]), inside(1, line % self.out[1]));
-        if d.is_empty() || h.is_empty() {
-            return all;
-        }
-        if d.len() > 1 {
-            h = 0..c.kernel[1];
-        }
-        let per = self.segments.len() / (c.kernel[0] * c.kernel[1]);
-        (d.start * c.kernel[1] + h.start) * per..((d.end - 1) * c.kernel[1] + h.end) * per
+        visible_segments(
+            &self.conv,
+            [line / self.out[1], line % self.out[1]],
+            self.segments.len(),
+        )
     }
 
     /// The part of the output given by rows `r0..r1` of one image and panels `p0..p1`.
@@ -272,24 +257,6 @@ impl Direct {
             }
         }
     }
-
-    /// Computes all chunks of `count` images from `image` on, padded at `x`.
-    ///
-    /// # Safety
-    /// The operands are valid.
-    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
-        let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
-        let x = scratch::SharedPtr(x.cast_mut());
-        pool.run(count * row_chunks * panel_chunks, |i| {
-            // Neighbouring chunks share their panel, so its weights stay in cache.
-            let (r, rest) = (i % row_chunks, i / row_chunks);
-            let (p, n) = (rest % panel_chunks, rest / panel_chunks);
-            let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
-            let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
-            // SAFETY: there are `count` padded images; chunks own disjoint parts of the output.
-            unsafe { self.run_chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
-        });
-    }
 }
 
 impl Method for Direct {
@@ -306,12 +273,15 @@ impl Method for Direct {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        // SAFETY: guaranteed by the caller.
+        let work = (self.conv.batch, self.load);
+        let run = |x: *const f32, image: usize, rows: [usize; 2], panels: [usize; 2]| {
+            // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
+            unsafe { self.run_chunk(o, x, image, rows, panels) };
+        };
+        // SAFETY: as above.
         unsafe {
             self.padded
-                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
-                    self.run_images(pool, o, x, image, count, cut)
-                })
+                .for_each_chunk(pool, work, ChunkOrder::RowsOfPanels, o.x, run)
         };
     }
 

@@ -7,7 +7,7 @@
 use super::padded::Padded;
 use super::panels::pack_taps;
 use super::row::{PixelRow, bias_at};
-use super::strip::{ConvOutput, Load, OutputPart, cut_chunks};
+use super::strip::{ChunkOrder, ConvOutput, Load, OutputPart, cut_chunks};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::scratch;
@@ -345,17 +345,13 @@ impl Method for Grouped {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        let c = cut_chunks(&self.load, pool.threads());
-        let (rows, slices) = (self.load.rows, self.load.panels);
-        let (row_chunks, slice_chunks) = (rows.div_ceil(c.rows), slices.div_ceil(c.panels));
-        pool.run(self.conv.batch * row_chunks * slice_chunks, |i| {
-            let (r, rest) = (i % row_chunks, i / row_chunks);
-            let (s, image) = (rest % slice_chunks, rest / slice_chunks);
-            let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
-            let slices = [s * c.panels, ((s + 1) * c.panels).min(slices)];
+        let counts = [self.load.rows, self.load.panels];
+        let run = |image: usize, rows: [usize; 2], slices: [usize; 2]| {
             // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
             unsafe { self.run_chunk(o, image, rows, slices) };
-        });
+        };
+        let cut = cut_chunks(&self.load, pool.threads());
+        cut.for_each_chunk(pool, self.conv.batch, counts, ChunkOrder::RowsOfPanels, run);
     }
 
     fn name(&self) -> String {

@@ -15,9 +15,10 @@
 //! A 1x1 convolution and the depthwise convolution that reads its result can be fused ([`expand`]).
 //!
 //! bf16 is multiplied in pairs and bytes in groups of four ([`pairs`]), unless groups are too narrow, or Winograd's transforms save
-//! more than pairs do. With few input channels, channels first, the shifted rows of planes are the factors ([`pairs::lines`]). Other
-//! convolutions of bf16, f16 and bytes are computed in f32 and rounded once ([`adapt`]). Integers and f64 are multiplied as
-//! matrices ([`unfolded`]) unless there is one channel to a group; those are computed plane by plane ([`general`]).
+//! more than pairs do. With few input channels, channels first, the shifted rows of planes are the factors ([`pairs::lines`]).
+//! Transposed convolutions of bf16 with many input channels, channels first, are products of pairs and overlapping sums
+//! ([`transposed`]). Other convolutions of bf16, f16 and bytes are computed in f32 and rounded once ([`adapt`]). Integers and f64 are
+//! multiplied as matrices ([`unfolded`]) unless there is one channel to a group; those are computed plane by plane ([`general`]).
 
 mod adapt;
 mod channels;
@@ -25,7 +26,7 @@ mod direct;
 mod expand;
 mod general;
 mod grouped;
-mod narrow;
+mod overlap;
 mod padded;
 mod pairs;
 mod panels;
@@ -40,6 +41,7 @@ mod taps;
 mod tests;
 mod transposed;
 mod unfolded;
+mod visible;
 mod winograd;
 
 use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, PlanError, Precision};
@@ -117,6 +119,9 @@ fn plan_bf16(
     }
     match pairs::depthwise::applicable_weight(conv, &constants) {
         Some(w) => pairs::depthwise::plan(&pairs, conv, constants, w),
+        None if transposed::suits_pairs(&pairs, conv) => {
+            Ok(Box::new(transposed::Transposed::in_pairs(pairs, conv, constants)?))
+        }
         None => adapt(),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Copying costs about 1 / (output channels * taps) of the work. In return, the kernels need not test for the border.
 
-use super::strip::{ChunkCut, Load, cut_chunks};
+use super::strip::{ChunkOrder, Load, cut_chunks};
 use crate::math::contract::{Conv, ConvLayout, PlanError};
 use crate::math::isa::per_isa;
 use crate::math::scratch::{self, SharedPtr};
@@ -122,22 +122,29 @@ impl Padded {
         }
     }
 
-    /// Calls `f` as [`Padded::for_each_batch`] does, and also with how the images' rows and columns are split into chunks for the
-    /// pool. `load` is the work of one call on one image.
+    /// Prepares images and calls `run` for each chunk of them: with the address of the chunk's image, the image's index, and the
+    /// chunk's rows and panels. `load` is the work of all images.
     ///
     /// # Safety
     /// `x` holds `batch` images.
-    pub(super) unsafe fn for_each_batch_in_chunks(
+    pub(super) unsafe fn for_each_chunk(
         &self,
         pool: &Pool,
         (batch, load): (usize, Load),
+        order: ChunkOrder,
         x: *const f32,
-        f: impl Fn(*const f32, usize, usize, ChunkCut),
+        run: impl Fn(*const f32, usize, [usize; 2], [usize; 2]) + Sync,
     ) {
         let images = self.images_at_once(batch);
         let cut = cut_chunks(&Load { images, ..load }, pool.threads());
+        let run_images = |x: *const f32, first: usize, count: usize| {
+            let x = SharedPtr(x.cast_mut());
+            cut.for_each_chunk(pool, count, [load.rows, load.panels], order, |n, rows, panels| {
+                run(x.get().wrapping_add(n * self.image), first + n, rows, panels);
+            });
+        };
         // SAFETY: guaranteed by the caller.
-        unsafe { self.for_each_batch(pool, batch, x, |x, image, count| f(x, image, count, cut)) };
+        unsafe { self.for_each_batch(pool, batch, x, run_images) };
     }
 
     /// The offset of pixel `(d, h, w)` in the padded image.

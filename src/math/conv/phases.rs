@@ -8,9 +8,10 @@ mod depthwise;
 use super::padded::Padded;
 use super::panels::{self, Panel};
 use super::row::{PixelRow, bias_at};
-use super::strip::{ChunkCut, ConvOutput, Load, OutputPart};
+use super::strip::{ChunkOrder, ConvOutput, Load, OutputPart};
 use super::{ConvOperands, Method};
 use crate::math::contract::{Conv, ConvLayout, PlanError};
+use crate::math::pack::pack_panel;
 use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
@@ -178,6 +179,25 @@ impl Phases {
         r / self.pieces * self.out[2] + (r % self.pieces * self.piece).min(self.out[2])
     }
 
+    /// Packs the weights of a panel, which are `[in, out / groups, taps]`.
+    fn pack_panel(&self, panel: &Panel, weight: &[f32], out: &mut [f32]) {
+        let (width, channels) = (self.width, self.run_len());
+        let taps: usize = self.conv.kernel.iter().product();
+        let group_outputs = self.conv.out_channels / self.conv.groups;
+        let mut transposed = scratch::take_buffer(taps * width);
+        for i in 0..channels {
+            // Channels of a group, and groups of one channel, are `taps` elements apart.
+            let from = ((panel.input + i) * group_outputs + panel.channel % group_outputs) * taps;
+            let src = &weight[from..][..panel.cols * taps];
+            // SAFETY: the source has the taps of the panel's channels, the buffer a row for each tap.
+            unsafe { pack_panel(src.as_ptr(), taps, 1, panel.cols, width, taps, transposed.as_mut_ptr()) };
+            let order = self.phases.iter().flat_map(|phase| &phase.taps);
+            for (at, &tap) in order.enumerate() {
+                out[(at * channels + i) * width..][..width].copy_from_slice(&transposed[tap * width..][..width]);
+            }
+        }
+    }
+
     /// Computes rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
@@ -260,23 +280,6 @@ impl Phases {
             row.run(k, |rows| k.tile_kernel(rows, k.half_vectors(panel.cols), false));
         }
     }
-
-    /// Computes all chunks of `count` images from `image` on, padded at `x`.
-    ///
-    /// # Safety
-    /// The operands are valid.
-    unsafe fn run_images(&self, pool: &Pool, o: &ConvOperands, x: *const f32, image: usize, count: usize, c: ChunkCut) {
-        let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
-        let x = scratch::SharedPtr(x.cast_mut());
-        pool.run(count * row_chunks * panel_chunks, |i| {
-            let (r, rest) = (i % row_chunks, i / row_chunks);
-            let (p, n) = (rest % panel_chunks, rest / panel_chunks);
-            let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
-            let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
-            // SAFETY: there are `count` padded images; chunks own disjoint parts of the output.
-            unsafe { self.run_chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
-        });
-    }
 }
 
 /// The input with a margin around it. It is that of a plain convolution.
@@ -343,35 +346,25 @@ impl Method for Phases {
     /// Packs panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by
     /// side.
     fn pack_weight(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let (width, depth, gi) = (self.width, self.product_depth(), self.run_len());
-        let taps: usize = self.conv.kernel.iter().product();
-        let group_outputs = self.conv.out_channels / self.conv.groups;
+        let len = self.product_depth() * self.width;
         let dst = scratch::SharedPtr(packed.as_mut_ptr());
         pool.run(self.panels.len(), |p| {
-            let panel = &self.panels[p];
             // SAFETY: panel `p` belongs to this chunk.
-            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * width), depth * width) };
-            let lines = self
-                .phases
-                .iter()
-                .flat_map(|f| f.taps.iter().flat_map(move |&t| (0..gi).map(move |i| (t, i))));
-            for ((tap, i), out) in lines.zip(out.chunks_exact_mut(width)) {
-                // Weights are `[in, out / groups, taps]`. Channels of a group, and groups of one channel, are `taps` apart.
-                let from = ((panel.input + i) * group_outputs + panel.channel % group_outputs) * taps + tap;
-                for (j, out) in out.iter_mut().enumerate() {
-                    *out = if j < panel.cols { weight[from + j * taps] } else { 0.0 };
-                }
-            }
+            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * len), len) };
+            self.pack_panel(&self.panels[p], weight, out);
         });
     }
 
     unsafe fn run(&self, pool: &Pool, o: &ConvOperands) {
-        // SAFETY: guaranteed by the caller.
+        let work = (self.conv.batch, self.load);
+        let run = |x: *const f32, image: usize, rows: [usize; 2], panels: [usize; 2]| {
+            // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
+            unsafe { self.run_chunk(o, x, image, rows, panels) };
+        };
+        // SAFETY: as above.
         unsafe {
             self.padded
-                .for_each_batch_in_chunks(pool, (self.conv.batch, self.load), o.x, |x, image, count, cut| {
-                    self.run_images(pool, o, x, image, count, cut)
-                })
+                .for_each_chunk(pool, work, ChunkOrder::RowsOfPanels, o.x, run)
         };
     }
 

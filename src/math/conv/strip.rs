@@ -8,6 +8,7 @@ use super::ConvOperands;
 use crate::math::contract::{Conv, ConvLayout, Tile};
 use crate::math::scratch::{self, Scratch};
 use crate::math::transpose::transpose;
+use crate::parallel::Pool;
 use crate::target::Isa;
 
 /// The output of a convolution.
@@ -138,6 +139,44 @@ pub(super) struct ChunkCut {
     pub rows: usize,
     /// The number of column panels in a chunk.
     pub panels: usize,
+}
+
+/// Which chunks follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChunkOrder {
+    /// All rows of some panels, because the weights of the panels stay in cache.
+    RowsOfPanels,
+    /// All panels of some rows, because the input of the rows stays in cache.
+    PanelsOfRows,
+}
+
+impl ChunkCut {
+    /// Calls `run` for each chunk of `images` images that have this number of rows and of panels: with the image's index, and the
+    /// ranges of rows and of panels.
+    pub(super) fn for_each_chunk(
+        &self,
+        pool: &Pool,
+        images: usize,
+        [rows, panels]: [usize; 2],
+        order: ChunkOrder,
+        run: impl Fn(usize, [usize; 2], [usize; 2]) + Sync,
+    ) {
+        let [row_chunks, panel_chunks] = [rows.div_ceil(self.rows), panels.div_ceil(self.panels)];
+        let part = |i: usize, len: usize, all: usize| [i * len, ((i + 1) * len).min(all)];
+        pool.run(images * row_chunks * panel_chunks, |i| {
+            let (row, panel, image) = match order {
+                ChunkOrder::RowsOfPanels => {
+                    let (rest, row) = (i / row_chunks, i % row_chunks);
+                    (row, rest % panel_chunks, rest / panel_chunks)
+                }
+                ChunkOrder::PanelsOfRows => {
+                    let (rest, panel) = (i / panel_chunks, i % panel_chunks);
+                    (rest % row_chunks, panel, rest / row_chunks)
+                }
+            };
+            run(image, part(row, self.rows, rows), part(panel, self.panels, panels));
+        });
+    }
 }
 
 /// The inputs of [`cut_chunks`].

@@ -9,6 +9,23 @@ const PIXELS: usize = 8;
 /// The maximum number of input pixels in a row under a tile: five taps at stride 2.
 const MOST: usize = (PIXELS - 1) * 2 + 5;
 
+/// Calls the tile function for `$pixels` pixels, 1 to 8: that number is the function's last generic argument.
+macro_rules! call_for_pixels {
+    ($pixels:expr, $tile:ident::<$($generic:ident),*>($($arg:expr),*)) => {
+        match $pixels {
+            1 => $tile::<$($generic,)* 1>($($arg),*),
+            2 => $tile::<$($generic,)* 2>($($arg),*),
+            3 => $tile::<$($generic,)* 3>($($arg),*),
+            4 => $tile::<$($generic,)* 4>($($arg),*),
+            5 => $tile::<$($generic,)* 5>($($arg),*),
+            6 => $tile::<$($generic,)* 6>($($arg),*),
+            7 => $tile::<$($generic,)* 7>($($arg),*),
+            _ => $tile::<$($generic,)* 8>($($arg),*),
+        }
+    };
+}
+pub(super) use call_for_pixels;
+
 /// Neighbouring pixels of a row that use the same taps, for some channels. Strides are in elements.
 pub(super) struct TapsJob {
     /// The input under the first tap of the first pixel. For kernels with shared loads, the row's first input pixel.
@@ -42,18 +59,7 @@ unsafe fn kernel_body<S: Simd, const K: usize, const ST: usize>(j: &TapsJob) {
     for t in 0..tiles.count() {
         let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
         // SAFETY: the pixels lie in the row.
-        unsafe {
-            match rows {
-                1 => convolve_tile::<S, K, ST, 1>(j, p),
-                2 => convolve_tile::<S, K, ST, 2>(j, p),
-                3 => convolve_tile::<S, K, ST, 3>(j, p),
-                4 => convolve_tile::<S, K, ST, 4>(j, p),
-                5 => convolve_tile::<S, K, ST, 5>(j, p),
-                6 => convolve_tile::<S, K, ST, 6>(j, p),
-                7 => convolve_tile::<S, K, ST, 7>(j, p),
-                _ => convolve_tile::<S, K, ST, 8>(j, p),
-            }
-        }
+        unsafe { call_for_pixels!(rows, convolve_tile::<S, K, ST>(j, p)) };
     }
 }
 

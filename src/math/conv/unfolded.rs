@@ -197,19 +197,11 @@ impl UnfoldedConv {
 
 impl ConvPlan for UnfoldedConv {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let c = &self.conv;
-        if c.extents().is_none_or(|e| e[3] == 0) {
-            return;
-        }
+        let dtype = self.conv.dtype;
         // SAFETY: guaranteed by the caller.
-        unsafe {
-            run_channels_first(
-                pool,
-                c,
-                args,
-                |a| with_lane_element!(c.dtype, T => self.run_as::<T>(pool, a)),
-            );
-        }
+        let compute = |args: &ConvArgs| unsafe { with_lane_element!(dtype, T => self.run_as::<T>(pool, args)) };
+        // SAFETY: as above.
+        unsafe { run_channels_first(pool, &self.conv, args, compute) };
     }
 
     fn describe(&self) -> String {

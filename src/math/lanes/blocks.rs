@@ -2,7 +2,8 @@
 
 use super::LaneElement;
 use super::few::multiply_few;
-use super::pack::{pack_column, pack_rows, pack_tiles};
+use super::method::ProductMethod;
+use super::pack::{pack_column, pack_contiguous_columns, pack_rows, pack_tiles};
 use super::tile::{Kernels, PanelJob, RowsJob};
 use crate::math::scratch::{self, Scratch};
 use crate::target::Isa;
@@ -13,11 +14,9 @@ const DEPTH: usize = 128;
 const ROWS: usize = 128;
 /// The number of elements of B that are packed at once.
 const PACKED: usize = 64 << 10;
-/// The maximum number of rows that multiply B where it is.
-const FEW_ROWS: usize = 8;
 /// The number of bytes of B that any number of rows multiplies where it is, or after packing before the next rows: they fit half of the
 /// first cache.
-const SMALL: usize = 16 << 10;
+pub(super) const SMALL: usize = 16 << 10;
 
 /// A product `C = A · B`, or one that is added to C.
 #[derive(Clone, Copy)]
@@ -41,8 +40,11 @@ pub(in crate::math) struct Product<T> {
 }
 
 impl<T: LaneElement> Product<T> {
-    /// The transposed product by one column, whose elements of C are contiguous: it has one row.
-    pub(super) fn transposed(&self, b: &StridedColumns<T>) -> (Product<T>, StridedColumns<T>) {
+    /// The transposed product by one column, which has one row. `None` if there are more columns or elements of C are not contiguous.
+    pub(super) fn transposed(&self, b: &StridedColumns<T>) -> Option<(Product<T>, StridedColumns<T>)> {
+        if self.n != 1 || self.m == 1 || self.c_row != 1 {
+            return None;
+        }
         let product = Product {
             m: 1,
             n: self.m,
@@ -54,7 +56,7 @@ impl<T: LaneElement> Product<T> {
             start: self.a,
             strides: [self.a_strides[1], self.a_strides[0]],
         };
-        (product, columns)
+        Some((product, columns))
     }
 }
 
@@ -94,6 +96,7 @@ impl<T: LaneElement> Columns<T> for StridedColumns<T> {
             }
             match step {
                 1 => pack_rows(src, k_step, cols, dst, width),
+                _ if T::IS_LANE && k_step == 1 => pack_contiguous_columns(src, step, cols, dst, width),
                 _ => (0..cols).for_each(|c| pack_column(src.add(c * step), k_step, &mut dst[c..], width)),
             }
         }
@@ -117,9 +120,39 @@ pub(in crate::math) unsafe fn multiply<T: LaneElement>(isa: Isa, p: &Product<T>,
     // SAFETY: as above.
     unsafe {
         match b.in_memory().filter(|_| T::IN_ANY_ORDER) {
-            Some(b) if T::IS_LANE => multiply_strided(kernels, p, b),
+            Some(b) if T::IS_LANE => multiply_by(isa, ProductMethod::for_product(isa, p, &b), p, b),
             Some(b) if multiply_few(p, &b) => {}
             _ => multiply_packed(kernels, p, b),
+        }
+    }
+}
+
+/// Computes a product with B in memory by the given method, which must suit the strides.
+///
+/// # Safety
+/// As for [`multiply`]; elements are their own lanes.
+pub(in crate::math) unsafe fn multiply_by<T: LaneElement>(
+    isa: Isa,
+    method: ProductMethod,
+    p: &Product<T>,
+    b: StridedColumns<T>,
+) {
+    let kernels = T::kernels(isa);
+    let (p, b) = &p.transposed(&b).unwrap_or((*p, b));
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if p.m == 0 || p.n == 0 || p.k == 0 {
+            return clear(p);
+        }
+        match method {
+            ProductMethod::Dots if p.m > p.n => (kernels.dots)(&columns_job(p, b)),
+            ProductMethod::Dots => (kernels.dots)(&rows_job(p, b, b.strides[1])),
+            ProductMethod::Sums => {
+                clear(p);
+                (kernels.sums)(&rows_job(p, b, b.strides[0]));
+            }
+            ProductMethod::InPlace => multiply_in_place(kernels, p, b),
+            ProductMethod::Packed => multiply_packed(kernels, p, b),
         }
     }
 }
@@ -137,39 +170,6 @@ unsafe fn clear<T: LaneElement>(p: &Product<T>) {
     }
 }
 
-/// Computes a product with B in memory, which is its own lanes.
-///
-/// # Safety
-/// As for [`multiply`].
-unsafe fn multiply_strided<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>, b: StridedColumns<T>) {
-    let [b_k, b_col] = b.strides;
-    if p.n == 1 && p.m > 1 && p.c_row == 1 {
-        let (transposed, columns) = p.transposed(&b);
-        // SAFETY: guaranteed by the caller.
-        return unsafe { multiply_strided(kernels, &transposed, columns) };
-    }
-    let few = p.m <= FEW_ROWS;
-    let small = p.k.saturating_mul(p.n).saturating_mul(size_of::<T>()) <= SMALL;
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let contiguous = |stride: usize| stride == 1 || p.k == 1;
-        let columns = contiguous(b_k) && contiguous(p.a_strides[1]);
-        if few && columns && (p.n == 1 || b_col != 1) {
-            return (kernels.dots)(&rows_job(p, &b, b_col));
-        }
-        if b_col == 1 || p.n == 1 {
-            if p.m <= 4 && p.n > 2 * kernels.lanes {
-                clear(p);
-                return (kernels.sums)(&rows_job(p, &b, b_k));
-            }
-            if few || small {
-                return multiply_in_place(kernels, p, &b);
-            }
-        }
-        multiply_packed(kernels, p, &b);
-    }
-}
-
 /// The job for kernels of few rows. Its lanes are the elements.
 fn rows_job<T: LaneElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: usize) -> RowsJob<T::Lane> {
     RowsJob {
@@ -181,7 +181,23 @@ fn rows_job<T: LaneElement>(p: &Product<T>, b: &StridedColumns<T>, b_step: usize
         b: b.start.cast(),
         b_step,
         c: p.c.cast(),
-        c_row: p.c_row,
+        c_strides: [p.c_row, 1],
+        add: p.add,
+    }
+}
+
+/// The job of dot products of columns of B with rows of A, of which there are more: kernels read several at a time.
+fn columns_job<T: LaneElement>(p: &Product<T>, b: &StridedColumns<T>) -> RowsJob<T::Lane> {
+    RowsJob {
+        rows: p.n,
+        cols: p.m,
+        k: p.k,
+        a: b.start.cast(),
+        a_strides: [b.strides[1], 1],
+        b: p.a.cast(),
+        b_step: p.a_strides[0],
+        c: p.c.cast(),
+        c_strides: [1, p.c_row],
         add: p.add,
     }
 }

@@ -16,11 +16,7 @@ const SUMS: usize = 2048;
 /// # Safety
 /// As for [`multiply`](super::multiply).
 pub(super) unsafe fn multiply_few<T: LaneElement>(p: &Product<T>, b: &StridedColumns<T>) -> bool {
-    if p.n == 1 && p.m > 1 && p.c_row == 1 {
-        let (transposed, columns) = p.transposed(b);
-        // SAFETY: guaranteed by the caller.
-        return unsafe { multiply_few(&transposed, &columns) };
-    }
+    let (p, b) = &p.transposed(b).unwrap_or((*p, *b));
     let [b_k, b_col] = b.strides;
     let (columns, rows) = (b_k == 1 && (b_col != 1 || p.n == 1), b_col == 1 || p.n == 1);
     if p.m > ROWS || !(columns || rows) {

@@ -1,18 +1,20 @@
 //! Products of integers, which wrap, and of f64: the kernels for one instruction set each ([`tile`]), and the blocks that a product is
-//! cut into ([`blocks`]). Integer matrix products use both, and convolutions of all these types.
+//! cut into ([`blocks`]). Matrix products, convolutions and the attention of f64 use both.
 //!
 //! Bytes are multiplied in lanes of 16 bits, because no instruction multiplies bytes lane by lane. The low bits of sums of products do
 //! not depend on the high ones.
 
 mod blocks;
 mod few;
+mod method;
 mod pack;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod vectors;
 
-pub(super) use blocks::{Columns, Product, StridedColumns, multiply};
+pub(super) use blocks::{Columns, Product, StridedColumns, multiply, multiply_by};
+pub(super) use method::ProductMethod;
 
 /// Evaluates `$body` with the type `$t` of elements of a dtype: f64, or a number of 8 to 64 bits, u8 if it is no other.
 macro_rules! with_lane_element {
@@ -103,9 +105,11 @@ macro_rules! elements {
             type Lane = $lane;
             const IS_LANE: bool = size_of::<$t>() == size_of::<$lane>();
             const IN_ANY_ORDER: bool = $wraps;
+            #[inline(always)]
             fn widen(self) -> $lane {
                 self as $lane
             }
+            #[inline(always)]
             fn narrow(lane: $lane) -> $t {
                 lane as $t
             }

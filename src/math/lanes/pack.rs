@@ -1,6 +1,7 @@
 //! Packing of both factors of a product.
 
 use super::LaneElement;
+use crate::math::blocks::transpose_tile;
 
 /// The number of columns of A that are packed at once if they are contiguous: few enough for the first cache and the pages whose
 /// addresses it knows.
@@ -35,6 +36,23 @@ pub(super) unsafe fn pack_column<T: LaneElement>(src: *const T, step: usize, dst
         // SAFETY: guaranteed by the caller.
         *to = unsafe { (*src.add(k * step)).widen() };
     }
+}
+
+/// [`pack_column`] for `cols` columns that are contiguous and `step` elements apart. Elements are their own lanes.
+///
+/// # Safety
+/// There is an element in each column for each row of `dst`.
+pub(super) unsafe fn pack_contiguous_columns<T: LaneElement>(
+    src: *const T,
+    step: usize,
+    cols: usize,
+    dst: &mut [T::Lane],
+    width: usize,
+) {
+    let (size, rows) = (size_of::<T>(), dst.len() / width);
+    let [line, row] = [step, width].map(|n| (n * size) as isize);
+    // SAFETY: guaranteed by the caller.
+    unsafe { transpose_tile(size)(src.cast(), line, dst.as_mut_ptr().cast(), row, rows, cols) };
 }
 
 /// Packs `m` rows of A in the order of the tiles.

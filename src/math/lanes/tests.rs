@@ -83,3 +83,57 @@ fn products_wrap_for_all_types_and_strides() {
     check_all::<i8>();
     check_all::<u8>();
 }
+
+/// f64 of integers this small is exact in any order. The parts of a matrix are multiplied as the whole matrix would be.
+#[test]
+fn doubles_are_multiplied_by_every_method() {
+    let value = |i: usize| (i * 37 % 19) as f64 - 9.0;
+    for isa in levels() {
+        for [m, n, k] in [
+            [1, 70, 9],
+            [3, 3, 3],
+            [40, 2, 33],
+            [90, 1, 20],
+            [1, 1, 5],
+            [13, 37, 130],
+            [9, 16, 300],
+        ] {
+            for (a_strides, b_strides) in [([k, 1], [n, 1]), ([k + 1, 1], [1, k + 2]), ([1, m], [n + 1, 1])] {
+                let a: Vec<f64> = (0..1 + m * a_strides[0] + k * a_strides[1]).map(value).collect();
+                let b: Vec<f64> = (0..1 + k * b_strides[0] + n * b_strides[1]).map(value).collect();
+                let mut c = vec![0.5; m * n];
+                let whole = Product {
+                    m,
+                    n,
+                    k,
+                    a: a.as_ptr(),
+                    a_strides,
+                    c: c.as_mut_ptr(),
+                    c_row: n,
+                    add: false,
+                };
+                let columns = StridedColumns {
+                    start: b.as_ptr(),
+                    strides: b_strides,
+                };
+                let method = ProductMethod::for_product(isa, &whole, &columns);
+                for [row, end] in [[0, m / 3], [m / 3, m]] {
+                    let part = Product {
+                        m: end - row,
+                        a: a[row * a_strides[0]..].as_ptr(),
+                        c: whole.c.wrapping_add(row * n),
+                        ..whole
+                    };
+                    // SAFETY: the vectors hold what the strides reach.
+                    unsafe { multiply_by(isa, method, &part, columns) };
+                }
+                for (i, &got) in c.iter().enumerate() {
+                    let term = |p: usize| {
+                        a[i / n * a_strides[0] + p * a_strides[1]] * b[p * b_strides[0] + i % n * b_strides[1]]
+                    };
+                    assert_eq!(got, (0..k).map(term).sum::<f64>(), "{isa:?} {m} {n} {k} {method:?} {i}");
+                }
+            }
+        }
+    }
+}

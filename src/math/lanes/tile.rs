@@ -35,7 +35,8 @@ pub(in crate::math) struct RowsJob<E> {
     /// The stride of B between product indices for sums of rows, between columns for dot products. The other is 1.
     pub b_step: usize,
     pub c: *mut E,
-    pub c_row: usize,
+    /// The strides of C between rows and columns. Sums of rows need contiguous columns.
+    pub c_strides: [usize; 2],
     /// Whether to add to C. Sums of rows always do.
     pub add: bool,
 }
@@ -143,6 +144,13 @@ unsafe fn store<T: LaneElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T,
         if !T::IS_LANE {
             let mut elements = [T::Lane::default(); 32];
             L::store(v, elements.as_mut_ptr());
+            if n == L::COUNT && !add {
+                // The number is constant, so the compiler makes vectors of this.
+                for i in 0..L::COUNT {
+                    *c.add(i) = T::narrow(elements[i]);
+                }
+                return;
+            }
             for i in 0..n {
                 let before = if add { *c.add(i) } else { T::default() };
                 *c.add(i) = T::narrow(elements[i]).add(before);
@@ -199,7 +207,7 @@ unsafe fn add_rows<L: Lanes, const K: usize>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         let a = j.a.add(row * j.a_strides[0] + k * j.a_strides[1]);
-        let (b, c) = (j.b.add(k * j.b_step), j.c.add(row * j.c_row));
+        let (b, c) = (j.b.add(k * j.b_step), j.c.add(row * j.c_strides[0]));
         let mut x = [L::factor(L::splat(*a)); K];
         for i in 1..K {
             x[i] = L::factor(L::splat(*a.add(i * j.a_strides[1])));
@@ -272,9 +280,12 @@ unsafe fn dot_tile<L: Lanes<Element: LaneElement>, const C: usize>(j: &RowsJob<L
         for c in 0..C {
             let mut lanes = [L::Element::default(); 32];
             L::store(L::add(L::finish(sums[c][0]), L::finish(sums[c][1])), lanes.as_mut_ptr());
-            let c = j.c.add(row * j.c_row + col + c);
-            let before = if j.add { *c } else { L::Element::default() };
-            *c = lanes[..L::COUNT.min(j.k)].iter().fold(before, |s, &x| s.add(x));
+            let c = j.c.add(row * j.c_strides[0] + (col + c) * j.c_strides[1]);
+            let mut sum = if j.add { *c } else { L::Element::default() };
+            for i in 0..L::COUNT {
+                sum = sum.add(lanes[i]);
+            }
+            *c = sum;
         }
     }
 }

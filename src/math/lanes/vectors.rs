@@ -147,7 +147,7 @@ mod x86 {
 
     /// The methods that are single instructions.
     macro_rules! instructions {
-        ($e:ty, $v:ty, $count:literal, $rows:literal, $splat:ident, $load:ident, $store:ident, $add:ident) => {
+        ($v:ty: $count:literal of $e:ty, rows $rows:literal, splat $splat:ident, load $load:ident, store $store:ident, add $add:ident) => {
             type Element = $e;
             type V = $v;
             const COUNT: usize = $count;
@@ -178,10 +178,10 @@ mod x86 {
 
     /// The methods of sums that are vectors.
     macro_rules! sums {
-        ($v:ty, $zero:ident, $add:ident, $mul:ident) => {
-            sums!($v, $zero, |sum, x, y| $add(sum, $mul(x, y)));
+        ($v:ty, zero $zero:ident, add $add:ident, multiply $mul:ident) => {
+            sums! { $v, zero $zero, |sum, x, y| $add(sum, $mul(x, y)) }
         };
-        ($v:ty, $zero:ident, |$sum:ident, $x:ident, $y:ident| $add_product:expr) => {
+        ($v:ty, zero $zero:ident, |$sum:ident, $x:ident, $y:ident| $add_product:expr) => {
             type Factor = $v;
             type Sum = $v;
 
@@ -208,7 +208,7 @@ mod x86 {
 
     /// The `_first` methods by masked instructions of AVX-512.
     macro_rules! masked {
-        ($e:ty, $v:ty, $mask:ty, $load:ident, $store:ident) => {
+        ($v:ty: $e:ty, mask $mask:ty, load $load:ident, store $store:ident) => {
             #[inline(always)]
             unsafe fn load_first(p: *const $e, n: usize) -> $v {
                 // SAFETY: see the trait.
@@ -224,7 +224,7 @@ mod x86 {
 
     /// The `_first` methods through memory.
     macro_rules! copied {
-        ($e:ty, $v:ty, $count:literal) => {
+        ($v:ty: $count:literal of $e:ty) => {
             #[inline(always)]
             unsafe fn load_first(p: *const $e, n: usize) -> $v {
                 // SAFETY: see the trait.
@@ -244,126 +244,72 @@ mod x86 {
 
     // SAFETY: the methods access the elements that the trait names.
     unsafe impl Lanes for I64x8 {
-        instructions!(
-            i64,
-            __m512i,
-            8,
-            8,
-            _mm512_set1_epi64,
-            _mm512_loadu_si512,
-            _mm512_storeu_si512,
-            _mm512_add_epi64
-        );
-        sums!(__m512i, _mm512_setzero_si512, _mm512_add_epi64, _mm512_mullo_epi64);
-        masked!(
-            i64,
-            __m512i,
-            __mmask8,
-            _mm512_maskz_loadu_epi64,
-            _mm512_mask_storeu_epi64
-        );
+        instructions! {
+            __m512i: 8 of i64, rows 8,
+            splat _mm512_set1_epi64, load _mm512_loadu_si512, store _mm512_storeu_si512, add _mm512_add_epi64
+        }
+        sums! { __m512i, zero _mm512_setzero_si512, add _mm512_add_epi64, multiply _mm512_mullo_epi64 }
+        masked! { __m512i: i64, mask __mmask8, load _mm512_maskz_loadu_epi64, store _mm512_mask_storeu_epi64 }
     }
 
     // SAFETY: as above.
     unsafe impl Lanes for I32x16 {
-        instructions!(
-            i32,
-            __m512i,
-            16,
-            8,
-            _mm512_set1_epi32,
-            _mm512_loadu_si512,
-            _mm512_storeu_si512,
-            _mm512_add_epi32
-        );
-        sums!(__m512i, _mm512_setzero_si512, _mm512_add_epi32, _mm512_mullo_epi32);
-        masked!(
-            i32,
-            __m512i,
-            __mmask16,
-            _mm512_maskz_loadu_epi32,
-            _mm512_mask_storeu_epi32
-        );
+        instructions! {
+            __m512i: 16 of i32, rows 8,
+            splat _mm512_set1_epi32, load _mm512_loadu_si512, store _mm512_storeu_si512, add _mm512_add_epi32
+        }
+        sums! { __m512i, zero _mm512_setzero_si512, add _mm512_add_epi32, multiply _mm512_mullo_epi32 }
+        masked! { __m512i: i32, mask __mmask16, load _mm512_maskz_loadu_epi32, store _mm512_mask_storeu_epi32 }
     }
 
     // SAFETY: as above.
     unsafe impl Lanes for I16x16 {
-        instructions!(
-            i16,
-            __m256i,
-            16,
-            4,
-            _mm256_set1_epi16,
-            _mm256_loadu_si256,
-            _mm256_storeu_si256,
-            _mm256_add_epi16
-        );
-        sums!(__m256i, _mm256_setzero_si256, _mm256_add_epi16, _mm256_mullo_epi16);
-        copied!(i16, __m256i, 16);
+        instructions! {
+            __m256i: 16 of i16, rows 4,
+            splat _mm256_set1_epi16, load _mm256_loadu_si256, store _mm256_storeu_si256, add _mm256_add_epi16
+        }
+        sums! { __m256i, zero _mm256_setzero_si256, add _mm256_add_epi16, multiply _mm256_mullo_epi16 }
+        copied! { __m256i: 16 of i16 }
     }
 
     // SAFETY: as above.
     unsafe impl Lanes for I32x8 {
-        instructions!(
-            i32,
-            __m256i,
-            8,
-            4,
-            _mm256_set1_epi32,
-            _mm256_loadu_si256,
-            _mm256_storeu_si256,
-            _mm256_add_epi32
-        );
-        sums!(__m256i, _mm256_setzero_si256, _mm256_add_epi32, _mm256_mullo_epi32);
-        copied!(i32, __m256i, 8);
+        instructions! {
+            __m256i: 8 of i32, rows 4,
+            splat _mm256_set1_epi32, load _mm256_loadu_si256, store _mm256_storeu_si256, add _mm256_add_epi32
+        }
+        sums! { __m256i, zero _mm256_setzero_si256, add _mm256_add_epi32, multiply _mm256_mullo_epi32 }
+        copied! { __m256i: 8 of i32 }
     }
 
     // SAFETY: as above.
     unsafe impl Lanes for F64x8 {
-        instructions!(
-            f64,
-            __m512d,
-            8,
-            8,
-            _mm512_set1_pd,
-            _mm512_loadu_pd,
-            _mm512_storeu_pd,
-            _mm512_add_pd
-        );
-        sums!(__m512d, _mm512_setzero_pd, |sum, x, y| _mm512_fmadd_pd(x, y, sum));
-        masked!(f64, __m512d, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd);
+        instructions! {
+            __m512d: 8 of f64, rows 8,
+            splat _mm512_set1_pd, load _mm512_loadu_pd, store _mm512_storeu_pd, add _mm512_add_pd
+        }
+        sums! { __m512d, zero _mm512_setzero_pd, |sum, x, y| _mm512_fmadd_pd(x, y, sum) }
+        masked! { __m512d: f64, mask __mmask8, load _mm512_maskz_loadu_pd, store _mm512_mask_storeu_pd }
     }
 
     // SAFETY: as above.
     unsafe impl Lanes for F64x4 {
-        instructions!(
-            f64,
-            __m256d,
-            4,
-            4,
-            _mm256_set1_pd,
-            _mm256_loadu_pd,
-            _mm256_storeu_pd,
-            _mm256_add_pd
-        );
-        sums!(__m256d, _mm256_setzero_pd, |sum, x, y| _mm256_fmadd_pd(x, y, sum));
-        copied!(f64, __m256d, 4);
+        instructions! {
+            __m256d: 4 of f64, rows 4,
+            splat _mm256_set1_pd, load _mm256_loadu_pd, store _mm256_storeu_pd, add _mm256_add_pd
+        }
+        sums! { __m256d, zero _mm256_setzero_pd, |sum, x, y| _mm256_fmadd_pd(x, y, sum) }
+        copied! { __m256d: 4 of f64 }
     }
 
     // SAFETY: as above. AVX2 multiplies only 32 bits. With `x = 2^32 * a + b` and `y = 2^32 * c + d`, `x * y` is
     // `2^32 * (a * d + b * c) + b * d` without what wraps. The parts are summed apart, and moved to their places in the end.
     unsafe impl Lanes for I64x4 {
-        instructions!(
-            i64,
-            __m256i,
-            4,
-            2,
-            _mm256_set1_epi64x,
-            _mm256_loadu_si256,
-            _mm256_storeu_si256,
-            _mm256_add_epi64
-        );
-        copied!(i64, __m256i, 4);
+        instructions! {
+            __m256i: 4 of i64, rows 2,
+            splat _mm256_set1_epi64x, load _mm256_loadu_si256, store _mm256_storeu_si256, add _mm256_add_epi64
+        }
+        copied! { __m256i: 4 of i64 }
         type Factor = [__m256i; 2];
         type Sum = [__m256i; 2];
 

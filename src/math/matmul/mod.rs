@@ -2,23 +2,25 @@
 //!
 //! f32 has its own kernels: [`native`] with packed operands, register tiles and blocking, [`dot`] for a few rows times a
 //! transposed dynamic matrix, and [`small`] for matrices, one or many, that are too small for either. [`pairs`] multiplies
-//! pairs of bf16 and groups of four bytes, and [`lines`] bf16 of few rows or few product indices. A constant B of integers times
-//! scales is packed as [`integers`]. f64 uses the `gemm` crate, integers have kernels of their own ([`wrapping`]), and f16 is
-//! converted to and from f32 ([`half`]).
+//! pairs of bf16 and groups of four bytes, and [`lines`] bf16 of few rows or few product indices,
+//! [`pair_dots`] that of few rows times contiguous columns. A constant B of integers times
+//! scales is packed as [`integers`]. Integers and small or narrow products of f64 are multiplied in lanes ([`in_lanes`]), other f64 by
+//! the `gemm` crate ([`other`]), and f16 is converted to and from f32 ([`half`]).
 
 pub(crate) mod dot;
 mod grid;
 mod half;
+mod in_lanes;
 mod integers;
 mod lines;
 pub(crate) mod native;
 mod other;
 pub(crate) mod packed;
+mod pair_dots;
 pub(crate) mod pairs;
 mod small;
 #[cfg(test)]
 mod tests;
-mod wrapping;
 
 use super::contract::{BatchDim, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
@@ -40,11 +42,8 @@ pub(super) fn plan(
         let pairs = pairs.for_bytes(input);
         return Ok(Box::new(pairs::PairMatMulPlan::new(pairs, desc, constants)));
     }
-    if desc.dtype == DType::BF16 && lines::is_applicable(&pairs, desc, &constants) {
-        return Ok(Box::new(lines::LinePlan::new(desc)));
-    }
-    if desc.dtype == DType::BF16 && half::is_faster_in_f32(pairs.isa, desc, &constants) {
-        return Ok(half::plan(&pairs, desc, constants, extents));
+    if let Some(plan) = plan_unpacked_bf16(pairs, desc, constants, extents) {
+        return Ok(plan);
     }
     if let Some(plan) = plan_pairs(pairs, precision, desc, constants) {
         return Ok(Box::new(plan));
@@ -58,12 +57,32 @@ pub(super) fn plan(
             let plan = native::F32MatMulPlan::with_quads(pairs.isa, pairs.has_quads, desc, constants);
             Ok(Box::new(plan))
         }
-        DType::F64 => Ok(Box::new(other::OtherPlan::new(desc, constants))),
-        DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
-            Ok(Box::new(wrapping::WrappingPlan::new(pairs.isa, desc, constants)))
+        DType::F64 if !in_lanes::suits_doubles(desc) => Ok(Box::new(other::OtherPlan::new(desc, constants))),
+        DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
+            Ok(Box::new(in_lanes::LanePlan::new(pairs.isa, desc, constants)))
         }
         d => Err(PlanError::Dtype(d)),
     }
+}
+
+/// A plan that does not pack pairs, if the operands are bf16 and that is faster.
+fn plan_unpacked_bf16(
+    pairs: PairKernels,
+    desc: &MatMul,
+    constants: MatMulConstants,
+    extents: [usize; 4],
+) -> Option<Box<dyn MatMulPlan>> {
+    if desc.dtype != DType::BF16 {
+        return None;
+    }
+    if lines::is_applicable(&pairs, desc, &constants) {
+        return Some(Box::new(lines::LinePlan::new(desc)));
+    }
+    if pair_dots::is_applicable(&pairs, desc, &constants) {
+        return Some(Box::new(pair_dots::PairDotsPlan::new(pairs, desc)));
+    }
+    let in_f32 = half::is_faster_in_f32(pairs.isa, desc, &constants);
+    in_f32.then(|| half::plan(&pairs, desc, constants, extents))
 }
 
 /// The operands' extents. Returns an error unless the sizes are valid and constants span them.

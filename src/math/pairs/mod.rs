@@ -16,12 +16,14 @@
 //! torch, whose bf16 products (oneDNN) use the same instructions. Widened elements keep denormals, as torch does on
 //! processors without these instructions.
 //!
-//! Products that are not worth packing B have blocks of their own ([`lines`]).
+//! Products that are not worth packing B have kernels of their own: [`lines`] if the rows of B are contiguous, [`dots`] if its columns
+//! are.
 //!
 //! Products of bytes ([`Factors::Bytes`]) use `tdpbusd` and `tdpbssd`, or `vpdpbusd`. Their sums are exact modulo 2³².
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+pub(super) mod dots;
 pub(super) mod lines;
 #[cfg(test)]
 mod model;
@@ -80,6 +82,8 @@ pub(super) struct PairJob<'a> {
     pub b: *const u16,
     /// The number of columns to compute. The sums of others are undefined.
     pub cols: usize,
+    /// Whether to add to the sums that are there. AMX cannot: see [`PairKernels::adds_to_sums`].
+    pub adds: bool,
     /// Where to prefetch from: see [`prefetched_part`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no AMX"))]
     pub next: *const u16,
@@ -97,7 +101,7 @@ pub(super) struct SumRows {
 impl SumRows {
     /// The address of a sum.
     #[inline(always)]
-    fn at(self, row: usize, col: usize) -> *mut f32 {
+    pub(super) fn at(self, row: usize, col: usize) -> *mut f32 {
         self.first.wrapping_add(row * self.row + col)
     }
 }
@@ -270,6 +274,11 @@ impl PairKernels {
         }
     }
 
+    /// Whether blocks can add to the sums that are there.
+    pub(super) fn adds_to_sums(&self) -> bool {
+        self.unit != PairUnit::Tiles && !self.are_bytes()
+    }
+
     /// The state that a thread needs to compute blocks.
     pub(super) fn begin(&self) -> PairBlocks {
         PairBlocks {
@@ -324,6 +333,15 @@ impl PairBlocks {
         sums.first
     }
 
+    /// The place of the sums of `rows` rows of [`COLS`] elements, which become zeros.
+    pub(super) fn begin_sums(&mut self, rows: usize) -> SumRows {
+        self.sums[..rows * COLS].fill(0.0);
+        SumRows {
+            first: self.sums.as_mut_ptr(),
+            row: COLS,
+        }
+    }
+
     /// Computes a block into `sums`, which have the rows of both tiles, and [`COLS`] columns unless the kernels write exactly those
     /// of the job ([`PairKernels::writes_exactly`]).
     ///
@@ -331,6 +349,7 @@ impl PairBlocks {
     /// As for [`PairBlocks::compute`].
     #[inline]
     pub(super) unsafe fn compute_into(&mut self, job: &PairJob, mut sums: SumRows) {
+        debug_assert!(!job.adds || self.kernels.adds_to_sums());
         // SAFETY: guaranteed by the caller.
         unsafe {
             match self.kernels.unit {

@@ -103,7 +103,9 @@ impl StoreJob {
             }
             match kernels.unit {
                 #[cfg(target_arch = "x86_64")]
-                PairUnit::Tiles | PairUnit::Dots if self.cols == COLS && !self.wide => store_narrow(self, &bias),
+                PairUnit::Tiles | PairUnit::Dots if matches!(self.cols, HALF | COLS) && !self.wide => {
+                    store_narrow(self, &bias)
+                }
                 _ => store_rows(kernels.isa)(self, &bias),
             }
         }
@@ -134,7 +136,11 @@ impl StoreJob {
     }
 }
 
-/// Whole panels of a bf16 result, with the processor's own rounding.
+/// The columns of half a panel, which are one vector.
+#[cfg(target_arch = "x86_64")]
+const HALF: usize = COLS / 2;
+
+/// Whole and half panels of a bf16 result, with the processor's own rounding.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bf16,avx2,fma")]
 unsafe fn store_narrow(j: &StoreJob, bias: &[f32; COLS]) {
@@ -153,8 +159,14 @@ unsafe fn store_narrow(j: &StoreJob, bias: &[f32; COLS]) {
                     y[v] = _mm512_min_ps(hi, _mm512_max_ps(lo, y[v]));
                 }
             }
+            let c = j.c.add(2 * r * j.c_row);
+            if j.cols == HALF {
+                let y = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(y[0]));
+                _mm256_storeu_si256(c.cast(), y);
+                continue;
+            }
             let y = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(y[1], y[0]));
-            _mm512_storeu_si512(j.c.add(2 * r * j.c_row).cast(), y);
+            _mm512_storeu_si512(c.cast(), y);
         }
     }
 }

@@ -102,6 +102,7 @@ impl Problem {
             groups: self.run / 2,
             b: self.panel.as_ptr(),
             cols: self.columns.len(),
+            adds: false,
             next: self.panel.as_ptr(),
         })
     }

@@ -21,6 +21,11 @@ unsafe fn widening_body<S: Bf16, const R: usize>(j: &PairJob, a: *const u8, sums
         let mut col = 0;
         while col < j.cols {
             let mut acc = [[S::splat(0.0); 2]; R];
+            if j.adds {
+                for r in 0..R {
+                    acc[r] = [S::load(sums.at(r, col)), S::load(sums.at(r, col + S::LANES))];
+                }
+            }
             let mut b = j.b.add(2 * col);
             for &offset in j.segments {
                 let mut a = a.wrapping_add(offset).cast::<f32>();
@@ -60,6 +65,13 @@ unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, su
     unsafe {
         let load = |p: *const u16| std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(p.cast()));
         let mut acc = [[_mm512_setzero_ps(); V]; R];
+        if j.adds {
+            for r in 0..R {
+                for v in 0..V {
+                    acc[r][v] = _mm512_loadu_ps(sums.at(r, 16 * v));
+                }
+            }
+        }
         let mut b = j.b;
         for &offset in j.segments {
             let mut a = a.wrapping_add(offset);

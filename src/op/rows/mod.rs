@@ -13,6 +13,7 @@ mod linalg;
 mod lines;
 mod losses;
 mod matmul;
+mod narrow;
 mod norms;
 mod order;
 mod pointwise;

@@ -2,11 +2,17 @@
 //! of integers give the stable order, in which NaN is the greatest and both zeros are equal.
 
 mod close;
+mod few;
+mod introsort;
 mod leading;
 mod short;
+mod ties;
 
+pub(super) use self::few::are_few;
+use self::few::insert_least;
 use self::leading::{LONG, collect_near};
 pub(super) use self::short::ShortOrders;
+pub(super) use self::ties::Ties;
 use super::dense::native;
 use super::lines::DimLines;
 use crate::parallel::Pool;
@@ -30,12 +36,12 @@ pub(super) fn rank_of_f64(x: f64) -> u64 {
 }
 
 #[inline(always)]
-fn rank_of_i64(x: i64) -> u64 {
+pub(super) fn rank_of_i64(x: i64) -> u64 {
     x as u64 ^ 1 << 63
 }
 
 /// A rank with a place in its line.
-trait Placed: Ord + Copy {
+pub(super) trait Placed: Ord + Copy {
     type Rank: Copy + Ord + Default + std::ops::Not<Output = Self::Rank> + Into<u64>;
     /// The rank of NaN.
     const NAN: Self::Rank;
@@ -108,7 +114,7 @@ use with_ranks;
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     /// The elements in this part of the order.
-    Part(Range<usize>),
+    Part(Range<usize>, Ties),
     /// The lower of the middle elements; the first NaN if there is one.
     Median,
     /// The lower of the middle elements that are not NaN.
@@ -165,40 +171,62 @@ impl OrderedLines<'_> {
         let elements = t.as_slice::<E>();
         let count = self.lines.outer * self.lines.inner;
         pool.run_parts(parts, 1, |i, part| {
-            let numbers = i * per_part..count.min((i + 1) * per_part);
+            let mut number = i * per_part;
+            let end = count.min(number + per_part);
+            let (n, mut together) = (self.lines.len, vec![]);
             let mut line = Line::<P> {
                 ranks: vec![],
                 placed: vec![],
                 order: vec![],
+                expects_ties: false,
             };
-            for (k, number) in numbers.enumerate() {
-                self.read_line(elements, rank, number, &mut line.ranks);
-                self.order_line(&mut line);
-                f(&mut part[0], k, number, &line.order);
+            while number < end {
+                let (group, lines) = self.read_group(elements, number..end, &mut together);
+                for l in 0..lines {
+                    self.rank_line(&group[l * n..(l + 1) * n], rank, &mut line.ranks);
+                    self.order_line(&mut line);
+                    f(&mut part[0], number - i * per_part, number, &line.order);
+                    number += 1;
+                }
             }
         });
     }
 
-    /// Reads a line's ranks, the least first in order.
-    fn read_line<E: Element, R: Copy + Default + std::ops::Not<Output = R>>(
+    /// The elements of the first of some lines, one line after the other, and the number of these lines. Lines that lie side by side are
+    /// read together: each of them alone would read all of their cache lines.
+    fn read_group<'e, E: Element>(
+        &self,
+        elements: &'e [E],
+        numbers: Range<usize>,
+        together: &'e mut Vec<E>,
+    ) -> (&'e [E], usize) {
+        let (n, inner) = (self.lines.len, self.lines.inner);
+        let (o, i) = (numbers.start / inner, numbers.start % inner);
+        if inner == 1 || n == 0 {
+            return (&elements[o * n..(o + 1) * n], 1);
+        }
+        let most = (GROUP_BYTES / (n * size_of::<E>()).max(1)).clamp(1, GROUP);
+        let count = most.min(inner - i).min(numbers.len());
+        together.clear();
+        together.resize(count * n, elements[i]);
+        let rows = elements[o * n * inner..][..n * inner].chunks_exact(inner);
+        for (k, row) in rows.enumerate() {
+            for (l, &x) in row[i..i + count].iter().enumerate() {
+                together[l * n + k] = x;
+            }
+        }
+        (together, count)
+    }
+
+    /// The ranks of a line's elements, the least first in order.
+    fn rank_line<E: Element, R: Copy + Default + std::ops::Not<Output = R>>(
         &self,
         elements: &[E],
         rank: impl Fn(E) -> R,
-        number: usize,
         ranks: &mut Vec<R>,
     ) {
-        let (n, inner) = (self.lines.len, self.lines.inner);
-        let first = number / inner * n * inner + number % inner;
-        ranks.resize(n, R::default());
-        match inner {
-            1 => with_wide_vectors(|| {
-                ranks
-                    .iter_mut()
-                    .zip(&elements[first..])
-                    .for_each(|(r, &x)| *r = rank(x))
-            }),
-            _ => (ranks.iter_mut().enumerate()).for_each(|(k, r)| *r = rank(elements[first + k * inner])),
-        }
+        ranks.resize(elements.len(), R::default());
+        with_wide_vectors(|| ranks.iter_mut().zip(elements).for_each(|(r, &x)| *r = rank(x)));
         if self.descending {
             with_wide_vectors(|| ranks.iter_mut().for_each(|r| *r = !*r));
         }
@@ -209,7 +237,8 @@ impl OrderedLines<'_> {
         line.order.clear();
         let middle = line.ranks.len().saturating_sub(1) / 2;
         let part = match self.wanted {
-            Wanted::Part(part) => part.clone(),
+            Wanted::Part(part, Ties::Stable) => part.clone(),
+            Wanted::Part(part, ties) => return line.select(part, *ties, self.is_float),
             _ => middle..middle + 1,
         };
         if !self.is_float && line.order_close(part) {
@@ -217,7 +246,7 @@ impl OrderedLines<'_> {
         }
         let nan = if self.descending { !P::NAN } else { P::NAN };
         match self.wanted {
-            Wanted::Part(part) => line.order_part(part.clone()),
+            Wanted::Part(part, _) => line.order_part(part.clone()),
             _ if line.ranks.is_empty() => {}
             median => {
                 let ranks = &line.ranks;
@@ -235,43 +264,49 @@ impl OrderedLines<'_> {
     }
 }
 
+/// The most lines that are read together, and the most bytes of them, which stay in the caches.
+const GROUP: usize = 16;
+const GROUP_BYTES: usize = 1 << 20;
+
 /// A line that is being ordered.
 struct Line<P: Placed> {
     ranks: Vec<P::Rank>,
     placed: Vec<P>,
     /// The wanted places.
     order: Vec<usize>,
+    /// Whether a line before had equal elements.
+    expects_ties: bool,
 }
 
-/// The largest number of elements that are found by insertion, in lines that are at least [`MANY`] times as long.
-const FEW: usize = 16;
-const MANY: usize = 64;
-
-/// The number of elements that are compared with the greatest of the least ones at once.
-const BLOCK: usize = 32;
-
 impl<P: Placed> Line<P> {
-    /// Appends the places of the elements in a part of the line's order.
+    /// Appends the places of the elements in a part of the line's stable order.
     fn order_part(&mut self, part: Range<usize>) {
+        let placed = self.place_part(part);
+        self.order.extend(self.placed[placed].iter().map(|p| p.place()));
+    }
+
+    /// Puts the elements of a part of the line's stable order side by side, in order, and returns where.
+    fn place_part(&mut self, part: Range<usize>) -> Range<usize> {
         if part.is_empty() {
-            return;
+            return 0..0;
         }
-        let placed = |(k, &r): (usize, &P::Rank)| P::new(r, k);
-        let few = part.end <= FEW && self.ranks.len() >= MANY * part.end;
-        let line = &mut self.placed;
-        let before = if !few && self.ranks.len() >= LONG && part.len() < self.ranks.len() {
-            collect_near(&self.ranks, &part, line)
-        } else {
-            let n = if few { part.end } else { self.ranks.len() };
-            line.clear();
-            line.extend(self.ranks[..n].iter().enumerate().map(placed));
-            0
+        let (n, line) = (self.ranks.len(), &mut self.placed);
+        if are_few(part.end, n) {
+            place_ranks(&self.ranks[..part.end], line);
+            line.sort_unstable();
+            if insert_least(line, &self.ranks) {
+                return part;
+            }
+        }
+        let before = match n >= LONG && part.len() < n {
+            true => collect_near(&self.ranks, &part, line),
+            false => {
+                place_ranks(&self.ranks, line);
+                0
+            }
         };
         let part = part.start - before..part.end - before;
-        if few {
-            line.sort_unstable();
-            insert_least(line, &self.ranks);
-        } else if part.len() == 1 {
+        if part.len() == 1 {
             line.select_nth_unstable(part.start);
         } else {
             if part.end < line.len() {
@@ -279,37 +314,14 @@ impl<P: Placed> Line<P> {
             }
             line[..part.end].sort_unstable();
         }
-        self.order.extend(line[part].iter().map(|p| p.place()));
+        part
     }
 }
 
-/// Replaces the least of the first elements of a line by the least of the whole line, in order.
-fn insert_least<P: Placed>(least: &mut [P], ranks: &[P::Rank]) {
-    let Some(&(mut last)) = least.last() else { return };
-    let mut at = least.len();
-    while at < ranks.len() {
-        let block = &ranks[at..ranks.len().min(at + BLOCK)];
-        // Most blocks end here. Equal elements stay behind those before them.
-        let greatest = last.rank();
-        if with_wide_vectors(|| block.iter().fold(false, |any, r| any | (*r < greatest))) {
-            for (k, &r) in block.iter().enumerate().filter(|(_, r)| **r < greatest) {
-                let x = P::new(r, at + k);
-                if x < last {
-                    insert(least, x);
-                    last = least[least.len() - 1];
-                }
-            }
-        }
-        at += BLOCK;
-    }
-}
-
-/// Inserts an element into ordered ones, the last of which is lost.
-fn insert<P: Placed>(least: &mut [P], x: P) {
-    let place = least.partition_point(|y| *y < x);
-    let end = least.len() - 1;
-    least.copy_within(place..end, place + 1);
-    least[place] = x;
+/// Replaces `placed` by ranks with their places.
+fn place_ranks<P: Placed>(ranks: &[P::Rank], placed: &mut Vec<P>) {
+    placed.clear();
+    placed.extend(ranks.iter().enumerate().map(|(k, &r)| P::new(r, k)));
 }
 
 #[cfg(test)]
@@ -334,21 +346,36 @@ mod tests {
     fn equal_elements_keep_their_order_and_nan_is_the_greatest() {
         let v = [1.0f32, -0.0, f32::NAN, 0.0, f32::INFINITY, -2.0, 1.0, -f32::NAN];
         let t = Tensor::from_slice(&[8], &v);
-        assert_eq!(places(&t, false, Wanted::Part(0..8)), [5, 1, 3, 0, 6, 4, 2, 7]);
-        assert_eq!(places(&t, true, Wanted::Part(0..8)), [2, 7, 4, 0, 6, 1, 3, 5]);
+        assert_eq!(
+            places(&t, false, Wanted::Part(0..8, Ties::Stable)),
+            [5, 1, 3, 0, 6, 4, 2, 7]
+        );
+        assert_eq!(
+            places(&t, true, Wanted::Part(0..8, Ties::Stable)),
+            [2, 7, 4, 0, 6, 1, 3, 5]
+        );
         let wide = Tensor::from_slice(&[8], &v.map(f64::from));
-        assert_eq!(places(&wide, true, Wanted::Part(0..8)), [2, 7, 4, 0, 6, 1, 3, 5]);
+        assert_eq!(
+            places(&wide, true, Wanted::Part(0..8, Ties::Stable)),
+            [2, 7, 4, 0, 6, 1, 3, 5]
+        );
     }
 
     #[test]
     fn parts_are_those_of_the_whole_order() {
         let v: Vec<i32> = (0..500).map(|i| (i * 37) % 111 - 55).collect();
         let t = Tensor::from_slice(&[500], &v);
-        let whole = places(&t, false, Wanted::Part(0..500));
+        let whole = places(&t, false, Wanted::Part(0..500, Ties::Stable));
         for part in [0..1, 0..6, 0..7, 3..4, 5..6, 49..50, 20..31, 499..500, 0..0] {
-            assert_eq!(places(&t, false, Wanted::Part(part.clone())), whole[part.clone()]);
+            assert_eq!(
+                places(&t, false, Wanted::Part(part.clone(), Ties::Stable)),
+                whole[part.clone()]
+            );
             let wide = t.to(DType::I64);
-            assert_eq!(places(&wide, false, Wanted::Part(part.clone())), whole[part]);
+            assert_eq!(
+                places(&wide, false, Wanted::Part(part.clone(), Ties::Stable)),
+                whole[part]
+            );
         }
     }
 

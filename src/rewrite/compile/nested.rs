@@ -1,7 +1,7 @@
 //! One-line rules such as `relu(%n = abs(%x)) => %n`, in which calls are nested. Each call becomes a node, as if it
 //! were a separate statement.
 
-use super::{NamedCall, Side};
+use super::{NamedCall, RuleSide};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::namer::candidate_name;
 use crate::graph::{Arg, Opcode};
@@ -56,7 +56,7 @@ fn visit_values<'a>(side: &'a ast::Body, f: &mut dyn FnMut(&'a Value)) {
     side.result().into_iter().for_each(|v| v.visit(f));
 }
 
-impl Side<'_> {
+impl RuleSide<'_> {
     /// Whether a call of `f` is an op and not a function of rules.
     pub(super) fn is_op(&self, f: &Name) -> bool {
         self.nests && !FUNCTIONS.iter().any(|(n, _, _)| *n == &*f.text)

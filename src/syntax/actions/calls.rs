@@ -1,10 +1,10 @@
 //! Calls in values: dtypes, devices, floats.
 
-use super::{Arg, Cx};
+use super::{Arg, FxirContext};
 use crate::diag::{Code, Diagnostic};
 use crate::syntax::ast::*;
 
-impl Cx {
+impl FxirContext {
     /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function in a rule's condition.
     pub(in crate::syntax) fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
         let span = self.span(l, r);

@@ -1,11 +1,11 @@
 //! Mistakes that the grammar accepts in order to explain them.
 
-use super::{Cx, OPCODES, ty};
+use super::{FxirContext, OPCODES, ty};
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::source::Span;
 use crate::syntax::ast::*;
 
-impl Cx {
+impl FxirContext {
     /// Reports `x = …` without `%`, which means `%x = …`.
     pub(in crate::syntax) fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
         let span = self.span(l, r);

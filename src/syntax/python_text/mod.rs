@@ -36,7 +36,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use token::Token;
-use tree::{Class, Cx, Def, Expr, ExprKind, Top};
+use tree::{Class, Def, Expr, ExprKind, PythonContext, Top};
 
 pub(super) use signature::specs_of;
 
@@ -99,7 +99,7 @@ impl PythonReader<'_> {
             .iter()
             .filter_map(|l| wrapped_name(&self.text[l.clone()]))
             .collect();
-        let mut cx = Cx {
+        let mut cx = PythonContext {
             file: self.file,
             errors: vec![],
             deep: false,
@@ -217,7 +217,7 @@ fn wrapped_name(line: &str) -> Option<String> {
         .then(|| name.to_string())
 }
 
-impl Cx {
+impl PythonContext {
     /// Reports an error that the parser recovered from.
     pub(crate) fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
         let d = unexpected_token(self.file, e.error);

@@ -180,7 +180,7 @@ pub(crate) enum Arg {
 }
 
 /// The state of the parser.
-pub(crate) struct Cx {
+pub(crate) struct PythonContext {
     /// The file being parsed.
     pub file: FileId,
     /// The errors, in the order in which they were found.
@@ -189,7 +189,7 @@ pub(crate) struct Cx {
     pub deep: bool,
 }
 
-impl Cx {
+impl PythonContext {
     /// The span between two offsets.
     pub(crate) fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
@@ -298,7 +298,7 @@ pub(crate) fn product(sign: &str) -> &'static str {
 }
 
 /// Makes a tuple of the items, or returns the single item if there is no comma.
-pub(crate) fn listed(cx: &mut Cx, mut items: Vec<Expr>, comma: bool, start: usize, end: usize) -> Expr {
+pub(crate) fn listed(cx: &mut PythonContext, mut items: Vec<Expr>, comma: bool, start: usize, end: usize) -> Expr {
     match items.len() {
         1 if !comma => items.remove(0),
         _ => cx.expr(ExprKind::Tuple(items), start, end),

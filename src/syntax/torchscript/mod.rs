@@ -46,7 +46,7 @@ use logos::Logos;
 use std::borrow::Cow;
 use std::ops::Range;
 use token::Token;
-use tree::{Cx, Script};
+use tree::{Script, TorchscriptContext};
 
 #[allow(missing_docs, unreachable_pub, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
@@ -72,7 +72,7 @@ pub(crate) fn read(file: FileId, text: &str) -> FoundItems<'_> {
     let mut rest = text.as_bytes().to_vec();
     let mut scripts = 0;
     for range in regions {
-        let mut cx = Cx {
+        let mut cx = TorchscriptContext {
             file,
             errors: vec![],
             literals: vec![],
@@ -91,7 +91,7 @@ pub(crate) fn read(file: FileId, text: &str) -> FoundItems<'_> {
     items
 }
 
-fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
+fn parse_script(cx: &mut TorchscriptContext, text: &str, range: Range<usize>) -> Option<Script> {
     let mut tokens = vec![];
     let mut lexer = Token::lexer(&text[range.clone()]);
     while let Some(token) = lexer.next() {
@@ -129,7 +129,7 @@ fn parse_script(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> 
 }
 
 /// Reports text that is not a token. For dots that mark an omission, only the first is reported.
-fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
+fn stray_text(cx: &TorchscriptContext, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
     let span = cx.span(from, to);
     if text[..from].ends_with('.') {
         return None;
@@ -144,7 +144,7 @@ fn stray_text(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic>
 }
 
 /// Reports blocks that nest too deeply.
-fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut Cx) -> bool {
+fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut TorchscriptContext) -> bool {
     let mut depth = 0usize;
     for (start, t, end) in tokens {
         match t {

@@ -166,7 +166,7 @@ const PRIMS: [&str; 12] = [
 ];
 
 /// The state of the parser.
-pub(crate) struct Cx {
+pub(crate) struct TorchscriptContext {
     /// The file being parsed.
     pub file: FileId,
     /// The errors, in the order in which they were found.
@@ -207,7 +207,7 @@ impl Call {
     }
 }
 
-impl Cx {
+impl TorchscriptContext {
     /// The span between two offsets.
     pub(crate) fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))

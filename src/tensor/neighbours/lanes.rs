@@ -8,18 +8,18 @@ pub(super) const BF16: u8 = 1;
 pub(super) const F16: u8 = 2;
 pub(super) const F64: u8 = 3;
 
-/// Rounds numbers to a format. NaN stays NaN.
+/// Rounds a sum or a product of numbers of a format to that format. NaN stays NaN: a result that is NaN has the bits of an operand, or
+/// those of the standard NaN, of which the last 16 are zeros, so that rounding does not change it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
 pub(super) fn rounded<const FORMAT: u8>(x: __m512) -> __m512 {
     match FORMAT {
         BF16 => {
             let bits = _mm512_castps_si512(x);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-            let kept = _mm512_and_si512(_mm512_add_epi32(bits, half), _mm512_set1_epi32(!0xffff));
-            let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x);
-            _mm512_mask_mov_ps(x, number, _mm512_castsi512_ps(kept))
+            let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(1 << 16));
+            let half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+            let sum = _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
+            _mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(!0xffff)))
         }
         F16 => _mm512_cvtph_ps(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)),
         _ => x,
@@ -38,18 +38,47 @@ pub(super) fn sum<const FORMAT: u8>(a: __m512, b: __m512) -> __m512 {
     rounded::<FORMAT>(_mm512_add_ps(a, b))
 }
 
-/// The elements at 16 positions.
+/// The 4 bytes that begin at each of 16 positions: an element, or two neighbours of 2 bytes.
 ///
 /// # Safety
-/// There are 16 positions at `at`, and an element of `src` at each.
+/// There are 16 positions at `at`, and 4 bytes of `src` at each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
-pub(super) unsafe fn read_words(src: *const i32, at: *const i32) -> __m512i {
+pub(super) unsafe fn read_words<T>(src: *const T, at: *const i32) -> __m512i {
     // SAFETY: guaranteed by the caller, for all `k` below 16.
-    let one = |k: usize| unsafe { *src.offset(*at.add(k) as isize) };
+    let one = |k: usize| unsafe { src.offset(*at.add(k) as isize).cast::<i32>().read_unaligned() };
     let four = |k: usize| _mm_setr_epi32(one(k), one(k + 1), one(k + 2), one(k + 3));
     let eight = |k: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(four(k)), four(k + 4));
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(eight(0)), eight(8))
+}
+
+/// One of the two numbers in each word. `shift` is 0 for the first, and 16 for the second.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+pub(super) fn half_of_words<const FORMAT: u8>(words: __m512i, shift: __m512i) -> __m512 {
+    match FORMAT {
+        BF16 => {
+            let up = _mm512_sub_epi32(_mm512_set1_epi32(16), shift);
+            let moved = _mm512_sllv_epi32(words, up);
+            _mm512_castsi512_ps(_mm512_and_si512(moved, _mm512_set1_epi32(!0xffff)))
+        }
+        _ => _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srlv_epi32(words, shift))),
+    }
+}
+
+/// Writes the numbers of these lanes, which the format holds exactly, as its elements.
+///
+/// # Safety
+/// There is an element at `to` for each of the lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn write_halves<const FORMAT: u8>(x: __m512, lanes: u16, to: *mut u16) {
+    let words = match FORMAT {
+        BF16 => _mm512_srli_epi32::<16>(_mm512_castps_si512(x)),
+        _ => _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)),
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe { _mm512_mask_cvtepi32_storeu_epi16(to.cast(), lanes, words) };
 }
 
 /// [`read_words`] of 8 positions and elements of 8 bytes.

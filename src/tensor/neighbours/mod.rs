@@ -183,6 +183,26 @@ impl<const R: usize> Neighbours<2, R> {
         }
         unreachable!("no plan was made for the type");
     }
+
+    /// [`Neighbours::sum`] of the elements of 16 bits that are stored, whose numbers are `T`. Panics as it does, or if these are not of
+    /// 16 bits.
+    pub(crate) fn sum_halves<T: 'static, E>(&self, src: &[E], weights: [[&[T]; 2]; R], out: &mut [E]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(format @ (lanes::BF16 | lanes::F16)) = format_of::<T>(2) {
+            assert!(size_of::<E>() == 2 && self.end > 0 && src.len() >= self.end && out.len() == self.n);
+            assert!(weights.as_flattened().iter().all(|w| w.len() == self.n));
+            let weights = weights.map(|w| w.map(|w| w.as_ptr().cast()));
+            let (src, out) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
+            // SAFETY: the lengths were checked; elements have 16 bits, and only a machine with the features makes plans.
+            return unsafe {
+                match format {
+                    lanes::BF16 => self.sum_half_pairs::<{ lanes::BF16 }>(src, weights, out),
+                    _ => self.sum_half_pairs::<{ lanes::F16 }>(src, weights, out),
+                }
+            };
+        }
+        unreachable!("no plan was made for the type");
+    }
 }
 
 #[cfg_attr(

@@ -109,6 +109,7 @@ impl Bf16Attention {
             groups: p.run / self.kernels.group(),
             b: p.panels.wrapping_add(panel * p.run * COLS),
             cols: COLS.min(p.cols - panel * COLS),
+            adds: false,
             next: p.panels,
         };
         let c = p.out.wrapping_add(panel * COLS);

@@ -5,8 +5,9 @@ use super::window::ChunkPixels;
 use crate::math::contract::{ColumnAffine, Tile, TileTail};
 use crate::math::pairs::pack::Source;
 use crate::math::pairs::store::{Destination, StoreJob, applies_affine};
-use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, SumRows, prefetched_part};
 use crate::math::scratch;
+use std::ops::Range;
 
 /// The operands of one image.
 #[derive(Clone, Copy)]
@@ -31,17 +32,25 @@ unsafe impl Sync for ImageOperands {}
 struct PixelTile {
     /// The first pixel's elements of the input.
     address: *const u8,
-    /// The index of the first pixel.
-    first: usize,
+    /// The output row.
+    line: usize,
+    /// The first pixel, in its row, and the number of pixels.
+    column: usize,
     count: usize,
 }
 
 impl PixelTile {
     const EMPTY: PixelTile = PixelTile {
         address: std::ptr::null(),
-        first: 0,
+        line: 0,
+        column: 0,
         count: 0,
     };
+
+    /// The index of the first pixel in an image of this width.
+    fn first(&self, width: usize) -> usize {
+        self.line * width + self.column
+    }
 }
 
 impl PairConv {
@@ -98,7 +107,8 @@ impl PairConv {
         let first = self.tiles.start(t);
         PixelTile {
             address: pixels.at(line, first),
-            first: line * self.window.out[2] + first,
+            line,
+            column: first,
             count: self.tiles.start(t + 1) - first,
         }
     }
@@ -150,27 +160,91 @@ impl PairConv {
     ) {
         let panels = &self.window.panels;
         let first_input = panels.first_input(p) * self.kernels.row_element();
+        let used = self.segments_of(&tiles);
         let job = PairJob {
             a: tiles.map(|t| t.address.wrapping_add(first_input)),
             rows: tiles.map(|t| t.count),
             a_row: pixels.step * self.kernels.row_element(),
-            segments: pixels.segments(),
+            segments: &pixels.segments()[used.clone()],
             groups: self.window.segments.run / self.kernels.group(),
-            b: panel,
+            b: panel.wrapping_add(used.start * self.segment_words()),
             cols: panels.cols(p),
+            adds: false,
             next,
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
             if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
-                return blocks.compute_into(&job, to.sum_rows([tiles[0].first, panels.start(p)]));
+                let first = tiles[0].first(self.window.out[2]);
+                return blocks.compute_into(&job, to.sum_rows([first, panels.start(p)]));
             }
-            let mut sums = blocks.compute(&job);
+            let mut sums = match &self.window.visible {
+                Some(columns) => self.sum_visible_taps(blocks, &job, &tiles, (columns, used.start)),
+                None => blocks.compute(&job),
+            };
             for tile in tiles {
                 self.store_job((o, to), sums, &tile, p).run(&self.kernels);
                 sums = sums.add(tile.count * COLS);
             }
         }
+    }
+
+    /// The length of a segment in a panel of the weight, in words of 16 bits.
+    fn segment_words(&self) -> usize {
+        self.kernels.panel_words(self.window.segments.run)
+    }
+
+    /// The segments that both tiles multiply: those of one output row or of two.
+    fn segments_of(&self, [a, b]: &[PixelTile; 2]) -> Range<usize> {
+        let used = self.window.segments_of(a.line);
+        if b.count == 0 || b.line == a.line {
+            return used;
+        }
+        let also = self.window.segments_of(b.line);
+        used.start.min(also.start)..used.end.max(also.end)
+    }
+
+    /// The sums of both tiles of a job whose segments are taps. Each tap is multiplied only with the pixels that see the image through it:
+    /// `columns` says which, and `first` is the job's first tap.
+    ///
+    /// # Safety
+    /// As for [`PairConv::run_chunk`].
+    unsafe fn sum_visible_taps(
+        &self,
+        blocks: &mut PairBlocks,
+        job: &PairJob,
+        tiles: &[PixelTile; 2],
+        (columns, first): (&[Range<usize>], usize),
+    ) -> *const f32 {
+        let sums = blocks.begin_sums(tiles[0].count + tiles[1].count);
+        let mut row = 0;
+        for (tile, &a) in tiles.iter().zip(&job.a).filter(|(tile, _)| tile.count > 0) {
+            for i in (0..job.segments.len()).filter(|i| self.window.sees_image(tile.line, first + i)) {
+                let seen = &columns[(first + i) % columns.len()];
+                let start = seen.start.max(tile.column);
+                let end = seen.end.min(tile.column + tile.count);
+                if start >= end {
+                    continue;
+                }
+                let at = start - tile.column;
+                let part = PairJob {
+                    a: [a.wrapping_add(at * job.a_row), std::ptr::null()],
+                    rows: [end - start, 0],
+                    segments: &job.segments[i..i + 1],
+                    b: job.b.wrapping_add(i * self.segment_words()),
+                    adds: true,
+                    ..*job
+                };
+                let to = SumRows {
+                    first: sums.at(row + at, 0),
+                    ..sums
+                };
+                // SAFETY: the pixels that see the image have the tap's elements in it.
+                unsafe { blocks.compute_into(&part, to) };
+            }
+            row += tile.count;
+        }
+        sums.first
     }
 
     /// The job that stores the sums of a tile of panel `p`.
@@ -183,13 +257,13 @@ impl PairConv {
         p: usize,
     ) -> StoreJob {
         let first_col = self.window.panels.start(p);
-        let pixels: usize = self.window.out.iter().product();
-        let first = (o.image * pixels + tile.first) * self.conv.out_channels + first_col;
+        let (pixels, pixel): (usize, _) = (self.window.out.iter().product(), tile.first(self.window.out[2]));
+        let first = (o.image * pixels + pixel) * self.conv.out_channels + first_col;
         StoreJob {
             sums,
             rows: tile.count,
             cols: self.window.panels.cols(p),
-            c: to.at([tile.first, first_col], self.conv.dtype.size()),
+            c: to.at([pixel, first_col], self.conv.dtype.size()),
             c_row: to.row,
             wide: self.is_wide(),
             addend: o.bias.map(|b| (b.skip(first_col), [0, 1])),

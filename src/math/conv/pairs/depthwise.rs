@@ -14,7 +14,7 @@ use crate::math::contract::{
 };
 use crate::math::conv::channels::{Band, DepthwiseChannels};
 use crate::math::conv::prepare_weight;
-use crate::math::conv::strip::{ChunkCut, Load, cut_chunks};
+use crate::math::conv::strip::{ChunkCut, ChunkOrder, Load, cut_chunks};
 use crate::math::convert::{to_integers, widen_signed, widen_unsigned};
 use crate::math::pairs::PairKernels;
 use crate::math::scratch::{self, Scratch, SharedPtr};
@@ -98,16 +98,22 @@ fn run_parts(
     if c.extents().is_none_or(|e| e[3] == 0) {
         return;
     }
-    let (row_chunks, col_chunks) = (out_rows.div_ceil(most[0]), c.in_channels.div_ceil(most[1]));
     let shared = SharedPtr(args as *const ConvArgs as *mut ConvArgs);
-    pool.run(c.batch * row_chunks * col_chunks, |i| {
-        let (col, rest) = (i % col_chunks, i / col_chunks);
-        let (row, image) = (rest % row_chunks, rest / row_chunks);
-        let rows = [row * most[0], ((row + 1) * most[0]).min(out_rows)];
-        let channels = [col * most[1], ((col + 1) * most[1]).min(c.in_channels)];
-        // SAFETY: `args` outlives the job.
-        run(unsafe { &*shared.get() }, image, rows, channels);
-    });
+    let cut = ChunkCut {
+        rows: most[0],
+        panels: most[1],
+    };
+    let counts = [out_rows, c.in_channels];
+    cut.for_each_chunk(
+        pool,
+        c.batch,
+        counts,
+        ChunkOrder::PanelsOfRows,
+        |image, rows, channels| {
+            // SAFETY: `args` outlives the job.
+            run(unsafe { &*shared.get() }, image, rows, channels);
+        },
+    );
 }
 
 /// Some finished rows and channels of an image of a result of this size. `data` is their first element and the stride between

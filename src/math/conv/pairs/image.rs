@@ -119,10 +119,10 @@ impl Window {
     /// `src` is a channels-last image, or one whose planes are interleaved; `dst` is writable for a padded line.
     unsafe fn fill_line(&self, src: Source, line: usize, dst: *mut u8) {
         let (c, size) = (&self.conv, self.kernels.row_element());
-        let inside = |d: usize, at: usize| at.checked_sub(c.padding[d]).filter(|&p| p < c.input[d]);
+        let inside = |d: usize, at: usize| at.checked_sub(self.padding[d]).filter(|&p| p < c.input[d]);
         let source = (inside(0, line / self.size[1]), inside(1, line % self.size[1]));
         let (pixel, width) = (self.segments.pixel, c.input[2]);
-        let (len, pad) = (self.size[2] * pixel, c.padding[2] * pixel);
+        let (len, pad) = (self.size[2] * pixel, self.padding[2] * pixel);
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (Some(z), Some(y)) = source else {

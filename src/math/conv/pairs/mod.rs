@@ -4,6 +4,9 @@
 //! A row of A is an output pixel. With many input channels, a segment of its product indices is a tap: the input is read
 //! from padded channels-last rows, or in place, without unfolding. With few, padding each tap to a whole step would multiply
 //! the work: a segment is a row of taps, or the taps of a chunk's pixels are gathered into rows ([`segments`]).
+//!
+//! Products with padding are left out where there are many. In narrow rows, each tap is multiplied only with the pixels that see the
+//! image through it ([`visible`](super::visible)), and the image needs no padding then.
 
 mod chunk;
 pub(super) mod depthwise;
@@ -18,7 +21,7 @@ mod window;
 
 use super::adapt::run_tail;
 use super::pointwise;
-use super::strip::{ChunkCut, Load, cut_chunks};
+use super::strip::{ChunkCut, ChunkOrder, Load, cut_chunks};
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvLayout, ConvPlan, MatMulArgs, MatMulConstants};
 use crate::math::contract::{MatMulPlan, PlanError};
 use crate::math::matmul::pairs::PairMatMulPlan;
@@ -197,19 +200,18 @@ impl PairConv {
         true
     }
 
+    /// Computes an image in chunks.
+    ///
     /// # Safety
     /// The operands are valid.
     unsafe fn run_image(&self, pool: &Pool, o: ImageOperands) {
-        let (cut, lines) = (self.cut(pool.threads()), self.window.out[0] * self.window.out[1]);
-        let (row_chunks, panel_chunks) = (lines.div_ceil(cut.rows), self.panels().div_ceil(cut.panels));
-        let o = &o;
-        pool.run(row_chunks * panel_chunks, |i| {
-            let (r, p) = (i % row_chunks, i / row_chunks);
-            let rows = [r * cut.rows, ((r + 1) * cut.rows).min(lines)];
-            let panels = [p * cut.panels, ((p + 1) * cut.panels).min(self.panels())];
+        let counts = [self.window.out[0] * self.window.out[1], self.panels()];
+        let run = |_, rows: [usize; 2], panels: [usize; 2]| {
             // SAFETY: guaranteed by the caller; chunks own disjoint parts of the output.
-            unsafe { self.run_chunk(o, rows, panels) };
-        });
+            unsafe { self.run_chunk(&o, rows, panels) };
+        };
+        self.cut(pool.threads())
+            .for_each_chunk(pool, 1, counts, ChunkOrder::RowsOfPanels, run);
     }
 
     /// The weight as panels: the constant one, or `args`' packed into `buffer`.

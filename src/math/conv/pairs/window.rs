@@ -2,11 +2,13 @@
 
 use super::panels::Panels;
 use super::segments::{Segments, TapForm};
-use crate::math::contract::{Conv, ConvLayout, PlanError};
+use crate::math::contract::{Conv, PlanError};
+use crate::math::conv::visible::{visible_pixels, visible_segments, visible_taps};
 use crate::math::pairs::PairKernels;
 use crate::math::pairs::pack::packed_row;
 use crate::math::scratch::{self, Scratch};
 use crate::types::DType;
+use std::ops::Range;
 
 /// The number of bytes that one step of [`copy_elements`] copies. Buffers have as many spare bytes.
 pub(super) const COPY: usize = 32;
@@ -17,11 +19,16 @@ pub(super) struct Window {
     pub conv: Conv,
     /// Depth, height and width of the output.
     pub out: [usize; 3],
-    /// Depth, height and width with padding.
+    /// Depth, height and width of a prepared image.
     pub size: [usize; 3],
+    /// The padding of a prepared image.
+    pub padding: [usize; 3],
+    /// For each column of the kernel, the pixels of an output row that see the image through it, if products with padding are left out.
+    /// Segments are taps then, and the image has no padding.
+    pub visible: Option<Vec<Range<usize>>>,
     pub panels: Panels,
     pub segments: Segments,
-    /// The number of elements in a padded image.
+    /// The number of elements in a prepared image.
     pub image: usize,
     /// Whether the input is read where it is.
     pub in_place: bool,
@@ -44,13 +51,15 @@ impl Window {
     /// The window of `conv`. Returns an error if its size does not fit the address space.
     pub(super) fn new(kernels: PairKernels, conv: &Conv) -> Result<Window, PlanError> {
         let out = conv.output_size().ok_or(PlanError::Size)?;
-        let mut size = [0; 3];
-        for d in 0..3 {
-            let padding = conv.padding[d].checked_mul(2).ok_or(PlanError::Size)?;
-            size[d] = conv.input[d].checked_add(padding).ok_or(PlanError::Size)?;
-        }
         let panels = Panels::new(&kernels, conv);
         let segments = Segments::new(&kernels, conv, &panels);
+        let visible = visible_columns(&kernels, conv, &segments, out[2]);
+        let padding = if visible.is_some() { [0; 3] } else { conv.padding };
+        let mut size = [0; 3];
+        for d in 0..3 {
+            let both = padding[d].checked_mul(2).ok_or(PlanError::Size)?;
+            size[d] = conv.input[d].checked_add(both).ok_or(PlanError::Size)?;
+        }
         let image = size.iter().try_fold(segments.pixel, |a, &s| a.checked_mul(s));
         let fits = |&n: &usize| n.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
         let image = image.filter(fits).ok_or(PlanError::Size)?;
@@ -59,15 +68,16 @@ impl Window {
         let in_place = segments.form == TapForm::Single
             && segments.pixel == conv.in_channels
             && last + segments.run <= conv.in_channels
-            && conv.padding == [0; 3]
+            && padding == [0; 3]
             && (conv.dtype == DType::BF16 || kernels.are_bytes())
-            && !kernels.widens_rows()
-            && conv.input_layout == ConvLayout::ChannelsLast;
+            && !kernels.widens_rows();
         let mut window = Window {
             kernels,
             conv: conv.clone(),
             out,
             size,
+            padding,
+            visible,
             panels,
             segments,
             image,
@@ -114,10 +124,28 @@ impl Window {
         packed_row(self.segments.run * size) / size
     }
 
-    /// The first element under output pixel `(line, 0)`.
+    /// The first element under output pixel `(line, 0)`. It wraps if that is in padding that the image does not have.
     fn line_offset(&self, line: usize) -> usize {
-        let stride = self.conv.stride;
-        self.offset([line / self.out[1] * stride[0], line % self.out[1] * stride[1], 0])
+        let (stride, at) = (self.conv.stride, [line / self.out[1], line % self.out[1]]);
+        let without = [0, 1, 2].map(|d| self.conv.padding[d] - self.padding[d]);
+        self.offset([at[0] * stride[0], at[1] * stride[1], 0])
+            .wrapping_sub(self.offset(without))
+    }
+
+    /// Whether segment `i`, which is a tap, sees the image from an output row, apart from the ends of the row.
+    pub(super) fn sees_image(&self, line: usize, i: usize) -> bool {
+        let c = &self.conv;
+        let (row, at) = (i / c.kernel[2], [line / self.out[1], line % self.out[1]]);
+        visible_taps(c, 0, at[0]).contains(&(row / c.kernel[1]))
+            && visible_taps(c, 1, at[1]).contains(&(row % c.kernel[1]))
+    }
+
+    /// The segments that an output row multiplies: without those that contain only padding.
+    pub(super) fn segments_of(&self, line: usize) -> Range<usize> {
+        match self.gathers() {
+            true => 0..1,
+            false => visible_segments(&self.conv, [line / self.out[1], line % self.out[1]], self.offsets.len()),
+        }
     }
 
     /// The pixels of output rows `l0..l1` of the image at `x`, gathered if necessary.
@@ -176,6 +204,14 @@ impl Window {
     }
 }
 
+/// See [`Window::visible`].
+fn visible_columns(kernels: &PairKernels, conv: &Conv, segments: &Segments, width: usize) -> Option<Vec<Range<usize>>> {
+    if segments.form != TapForm::Single || !kernels.adds_to_sums() {
+        return None;
+    }
+    visible_pixels(conv, width, segments.run / kernels.rate())
+}
+
 /// Copies `n` bytes, and up to [`COPY`] more: for so few, `memcpy` costs more than it saves.
 ///
 /// # Safety
@@ -214,8 +250,8 @@ impl ChunkPixels<'_> {
         let w = self.window;
         let element = match w.gathers() {
             true => ((line - self.line) * w.out[2] + pixel) * self.step,
-            false => w.line_offset(line) + pixel * self.step,
+            false => w.line_offset(line).wrapping_add(pixel * self.step),
         };
-        self.first.wrapping_add(element * w.kernels.row_element())
+        self.first.wrapping_add(element.wrapping_mul(w.kernels.row_element()))
     }
 }

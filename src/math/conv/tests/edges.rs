@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Checks a layer in f32 with constant and with dynamic weights, in both layouts of the output.
+/// Checks a layer with constant and with dynamic weights, in both layouts of the output.
 fn check_layer(conv: Conv) {
     for (constant, output_layout) in [(false, ConvLayout::ChannelsFirst), (true, ConvLayout::ChannelsLast)] {
         let case = Case {
@@ -145,5 +145,47 @@ fn few_channels_are_multiplied_in_planes() {
             conv,
         };
         check(&case, &Pool::new(1), &Pool::new(3));
+    }
+}
+
+/// bf16, whose blocks read the image without padding: also where a window lies in the padding entirely, and in three dimensions.
+#[test]
+fn taps_of_pairs_that_see_padding_are_left_out() {
+    let flat = |size: usize, kernel: usize| Conv {
+        dtype: DType::BF16,
+        batch: 2,
+        ..square(64, 20, 1, size, kernel, 1)
+    };
+    check_layer(Conv {
+        dilation: [1, 2, 2],
+        padding: [0, 2, 2],
+        ..flat(7, 3)
+    });
+    check_layer(Conv {
+        stride: [1, 4, 4],
+        padding: [0, 3, 3],
+        ..flat(14, 7)
+    });
+    check_layer(Conv {
+        padding: [0, 5, 6],
+        groups: 2,
+        ..flat(4, 3)
+    });
+    check_layer(Conv {
+        input: [4, 5, 3],
+        kernel: [3, 3, 3],
+        padding: [2, 1, 1],
+        ..flat(5, 3)
+    });
+}
+
+#[test]
+fn products_of_pairs_overlap_in_f32() {
+    for (groups, stride, kernel) in [(1, 2, 4), (1, 2, 2), (2, 1, 3)] {
+        check_layer(Conv {
+            dtype: DType::BF16,
+            transposed: true,
+            ..square(130 * groups, 6 * groups, groups, 5, kernel, stride)
+        });
     }
 }

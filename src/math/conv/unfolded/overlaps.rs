@@ -1,7 +1,7 @@
 //! Transposed convolutions: each pixel of the input times each kernel is a window of the output, and windows overlap.
 
 use super::{Operands, UnfoldedConv};
-use crate::math::contract::Conv;
+use crate::math::conv::overlap::add_plane;
 use crate::math::lanes::{LaneElement, Product, StridedColumns, multiply};
 use crate::math::scratch;
 use crate::parallel::Pool;
@@ -12,13 +12,6 @@ const WAITING: usize = 32 << 10;
 const ROWS: usize = 32;
 /// The smallest number of pixels in a block.
 const PIXELS: usize = 64;
-
-/// Neighbouring pixels of a row of the input.
-struct Run {
-    /// The first pixel.
-    at: [usize; 3],
-    len: usize,
-}
 
 /// Computes the convolution.
 ///
@@ -101,58 +94,5 @@ unsafe fn add_windows<T: LaneElement>(plan: &UnfoldedConv, x: *const T, weight: 
                 add_plane(&plan.conv, s.out, products, first, row % s.taps, y);
             }
         }
-    }
-}
-
-/// Adds the products of the pixels from `pixel` on with element `tap` of a kernel to an output plane of size `out`.
-fn add_plane<T: LaneElement>(c: &Conv, out: [usize; 3], products: &[T], mut pixel: usize, tap: usize, y: &mut [T]) {
-    let [_, height, width] = c.input;
-    let [_, kernel_height, kernel_width] = c.kernel;
-    let tap = [
-        tap / kernel_width / kernel_height,
-        tap / kernel_width % kernel_height,
-        tap % kernel_width,
-    ];
-    let mut done = 0;
-    while done < products.len() {
-        let x = pixel % width;
-        let len = (width - x).min(products.len() - done);
-        let at = [pixel / width / height, pixel / width % height, x];
-        add_run(c, out, &products[done..done + len], &Run { at, len }, tap, y);
-        (done, pixel) = (done + len, pixel + len);
-    }
-}
-
-/// Adds the products of a run.
-fn add_run<T: LaneElement>(c: &Conv, out: [usize; 3], products: &[T], run: &Run, tap: [usize; 3], y: &mut [T]) {
-    let place = |d: usize| {
-        let p = (run.at[d] * c.stride[d] + tap[d] * c.dilation[d]).checked_sub(c.padding[d]);
-        p.filter(|&p| p < out[d])
-    };
-    let (Some(depth), Some(height)) = (place(0), place(1)) else {
-        return;
-    };
-    // The first pixel and the end of those that reach the output: pixel `i` reaches element `start + i * step - padding`.
-    let (step, padding) = (c.stride[2], c.padding[2]);
-    let start = run.at[2] * step + tap[2] * c.dilation[2];
-    let first = padding.saturating_sub(start).div_ceil(step);
-    let end = (out[2] + padding).saturating_sub(start).div_ceil(step).min(run.len);
-    if first >= end {
-        return;
-    }
-    let from = (depth * out[1] + height) * out[2] + start + first * step - padding;
-    let (y, products) = (&mut y[from..], &products[first..end]);
-    match step {
-        1 => add_elements(y.iter_mut(), products),
-        2 => add_elements(y.iter_mut().step_by(2), products),
-        _ => add_elements(y.iter_mut().step_by(step), products),
-    }
-}
-
-/// Adds to each element.
-#[inline(always)]
-fn add_elements<'a, T: LaneElement>(y: impl Iterator<Item = &'a mut T>, products: &[T]) {
-    for (y, &p) in y.zip(products) {
-        *y = y.add(p);
     }
 }

@@ -5,6 +5,7 @@ use crate::math::isa::per_isa;
 use crate::math::pairs::COLS;
 use crate::math::simd::Simd;
 use crate::target::Isa;
+use crate::tensor::round_to_bf16;
 
 /// The number of product indices that are unpacked at a time.
 const PAIR_BLOCK: usize = 64;
@@ -39,19 +40,10 @@ unsafe fn pair_rows<S: Simd>(rows: &[f32], out: &mut [u32]) {
     for (rows, out) in rows.chunks_exact(2 * COLS).zip(out.chunks_exact_mut(COLS)) {
         let (even, odd) = rows.split_at(COLS);
         for ((out, even), odd) in out.iter_mut().zip(even).zip(odd) {
-            *out = round_to_bf16(*even) >> 16 | round_to_bf16(*odd) & 0xffff_0000;
+            let [even, odd] = [round_to_bf16(*even), round_to_bf16(*odd)].map(|x| u32::from(x.to_bits()));
+            *out = even | odd << 16;
         }
     }
-}
-
-/// The bits of a number whose upper half is the nearest bf16, ties to even. Infinities stay. The lower half is
-/// undefined.
-#[inline(always)]
-fn round_to_bf16(x: f32) -> u32 {
-    let bits = x.to_bits();
-    // A NaN could become an infinity by rounding.
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    if x.is_nan() { bits | 0x0040_0000 } else { rounded }
 }
 
 per_isa! {

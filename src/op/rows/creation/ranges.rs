@@ -26,7 +26,12 @@ pub(super) fn arange_rows() -> Vec<Op> {
             ExprText::By(|c| match call_dtypes(c)?.common {
                 DType::B8 => Err(not_implemented("arange_cpu", DType::B8)),
                 d if d.is_float() => Ok("start + f64(i0) * step"),
-                _ => Ok("start + compute(i0) * step"),
+                // Indices as they are take no time, so that fusion computes them again instead of reading them.
+                _ => Ok(match (c.get("start").as_int(), c.get("step").as_int()) {
+                    (Some(0), Some(1)) => "compute(i0)",
+                    (_, Some(1)) => "start + compute(i0)",
+                    _ => "start + compute(i0) * step",
+                }),
             }),
         )
         .doc("start, start + step, … up to, but excluding, end; i64 if all are ints, else f32")

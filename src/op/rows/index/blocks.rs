@@ -28,8 +28,6 @@ pub(super) struct Blocks {
     pub to: Offsets,
     /// The positions of a block's elements in the third tensor.
     pub from: Offsets,
-    /// Whether those are consecutive.
-    pub is_consecutive: bool,
 }
 
 impl Blocks {
@@ -52,7 +50,6 @@ impl Blocks {
             outer,
             unit,
             most,
-            is_consecutive: from.iter().enumerate().all(|(k, &p)| k == p),
             to: Offsets::new(to),
             from: Offsets::new(from),
         }

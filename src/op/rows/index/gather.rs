@@ -133,12 +133,6 @@ fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(d, index.to_vec())))
 }
 
-/// Copies element `from` of `src` to element `to` of `dst`.
-#[inline]
-pub(in crate::op::rows) fn copy_element(dst: &mut [u8], to: usize, src: &[u8], from: usize, size: usize) {
-    dst[to * size..(to + 1) * size].copy_from_slice(&src[from * size..(from + 1) * size]);
-}
-
 fn gather(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let index = to_i64_indices(c.leaf("index")?, "expected i64 or i32 indices")?;

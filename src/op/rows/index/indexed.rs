@@ -1,11 +1,12 @@
 //! Reading and writing the elements that an index tensor names along a dim, for gather and scatter.
 
 use super::blocks::{BlockDim, Blocks};
+use super::rounded::{AsStored, PartView};
 use crate::op::rows::dense::in_range;
 use crate::op::rows::fill::{BYTES_PER_PART, FirstError, units_per_part};
 use crate::op::{OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{IndexedBlock, Sources, Tensor, contiguous_strides, indices_within};
+use crate::tensor::{IndexedBlock, Tensor, contiguous_strides, indices_within};
 use std::ops::Range;
 
 /// The rows of an index tensor, for ops that name one element along `dim` of another tensor for each of its elements.
@@ -118,49 +119,79 @@ impl<'a> IndexedRows<'a> {
         combine: impl Fn(T, T) -> T + Sync,
         pool: &Pool,
     ) -> OpResult<()> {
+        self.scatter_as(&AsStored, src, third, dst, combine, pool)
+    }
+
+    /// [`IndexedRows::scatter`], where elements of `dst` are combined as `view` shows them.
+    pub(super) fn scatter_as<D: Copy + Send + Sync, T: Copy + Send + Sync>(
+        &self,
+        view: &impl PartView<D, T>,
+        src: &[D],
+        third: Option<&[usize]>,
+        dst: &mut [D],
+        combine: impl Fn(T, T) -> T + Sync,
+        pool: &Pool,
+    ) -> OpResult<()> {
         let blocks = self.blocks(third);
         let Some((units, block)) = self.units_per_block(&blocks) else {
-            return match self.columns_per_part(dst.len(), size_of::<T>(), pool) {
-                Some(columns) => self.scatter_columns(columns, src, third, dst, &combine, pool),
-                None => self.scatter_units(&blocks, 0..blocks.count(), src, dst, 0, &combine),
-            };
+            return view.update(dst, pool, |dst| {
+                match self.columns_per_part(dst.len(), size_of::<D>(), pool) {
+                    Some(columns) => self.scatter_columns(columns, (view, src), third, dst, &combine, pool),
+                    None => self.scatter_units(&blocks, 0..blocks.count(), (view, src), dst, 0, &combine),
+                }
+            });
         };
         let count = blocks.count() / units;
-        let bytes = units * blocks.unit * (size_of::<T>() + size_of::<i64>());
-        let part = units_per_part(count, bytes, pool);
+        let bytes = units * blocks.unit * (size_of::<D>() + size_of::<i64>());
+        let part = units_per_part(count, bytes, pool).min((view.most() / block).max(1));
         let reached = dst.len().min(count.saturating_mul(block));
-        let failed = FirstError::default();
+        let (failed, alone) = (FirstError::default(), Pool::new(1));
         pool.run_parts(&mut dst[..reached], part * block, |i, dst| {
             let first = i * part;
             let units = first * units..count.min(first + part) * units;
-            failed.note(self.scatter_units(&blocks, units, src, dst, first * block, &combine));
+            failed.note(view.update(dst, &alone, |dst| {
+                self.scatter_units(&blocks, units, (view, src), dst, first * block, &combine)
+            }));
         });
         failed.result()
     }
 
     /// [`IndexedRows::scatter`] for some units and the part of the other tensor that begins at `start`, in which they write.
-    fn scatter_units<T: Copy>(
+    fn scatter_units<D: Copy, T: Copy>(
         &self,
         blocks: &Blocks,
         units: Range<usize>,
-        src: &[T],
+        (view, src): (&impl PartView<D, T>, &[D]),
         dst: &mut [T],
         start: usize,
         combine: &impl Fn(T, T) -> T,
     ) -> OpResult<()> {
+        let mut buffer = vec![];
         blocks.for_each(units, |elements, to, from| {
-            let block = self.block(blocks, elements);
-            // Positions in tensors without elements may be anything.
-            let dst = dst.get_mut(to.wrapping_sub(start)..).unwrap_or_default();
-            let src = match blocks.is_consecutive {
-                true => Sources::Consecutive(&src[from..]),
-                false => Sources::At(&src[from..], &blocks.from),
-            };
-            match block.scatter(dst, src, combine) {
-                true => Ok(()),
-                false => Err(self.error(block.index)),
+            let length = self.piece(blocks, elements.len());
+            for first in (0..elements.len()).step_by(length.max(1)) {
+                let (to, from) = (
+                    to.wrapping_add(blocks.to.list()[first]),
+                    from + blocks.from.list()[first],
+                );
+                let begin = elements.start + first;
+                let block = self.block(blocks, begin..elements.end.min(begin + length));
+                // Positions in tensors without elements may be anything.
+                let dst = dst.get_mut(to.wrapping_sub(start)..).unwrap_or_default();
+                let src = view.read(&src[from..], &blocks.from, block.index.len(), &mut buffer);
+                if !block.scatter(dst, src, combine) {
+                    return Err(self.error(block.index));
+                }
             }
+            Ok(())
         })
+    }
+
+    /// How many of a block's `count` elements are handled at once: units that are long rows are handled one by one, because positions in
+    /// a row are the indices.
+    fn piece(&self, blocks: &Blocks, count: usize) -> usize {
+        let rows = self.along == 1 && blocks.unit >= LONG_ROW && blocks.to.are_zero(blocks.unit);
+        if rows { blocks.unit } else { count }
     }
 
     /// How many columns of a matrix, indexed along its first dim, a thread should take; `None` if that does not save time.
@@ -173,10 +204,10 @@ impl<'a> IndexedRows<'a> {
     }
 
     /// [`IndexedRows::scatter`] in which threads take columns of both the index tensor and the other one.
-    fn scatter_columns<T: Copy + Send + Sync>(
+    fn scatter_columns<D: Copy + Sync, T: Copy + Send + Sync>(
         &self,
         columns: usize,
-        src: &[T],
+        (view, src): (&impl PartView<D, T>, &[D]),
         third: Option<&[usize]>,
         dst: &mut [T],
         combine: &(impl Fn(T, T) -> T + Sync),
@@ -196,7 +227,7 @@ impl<'a> IndexedRows<'a> {
                 }
                 for (j, &i) in index.iter().enumerate() {
                     let to = &mut dst.row(i as usize)[j * step];
-                    *to = combine(*to, src[from + j * shift]);
+                    *to = combine(*to, view.number(src[from + j * shift]));
                 }
             }
         });
@@ -212,9 +243,7 @@ impl<'a> IndexedRows<'a> {
         to: usize,
         out: &mut [T],
     ) -> OpResult<()> {
-        // Units that are long rows are read one by one: there, positions are indices.
-        let rows = self.along == 1 && blocks.unit >= LONG_ROW && blocks.to.are_zero(blocks.unit);
-        let length = if rows { blocks.unit } else { out.len() };
+        let length = self.piece(blocks, out.len());
         for (k, out) in out.chunks_mut(length.max(1)).enumerate() {
             let from = elements.start + k * length;
             let block = self.block(blocks, from..from + out.len());

@@ -10,6 +10,7 @@ pub(super) mod gather;
 mod indexed;
 mod named;
 mod places;
+mod rounded;
 mod scatter;
 mod search;
 mod slices;

@@ -1,6 +1,6 @@
 //! Slices that an index tensor names along a dim.
 
-use super::combine::Cell;
+use super::rounded::{AsStored, PartView};
 use crate::op::rows::dense::{sizes_around, to_i64_indices};
 use crate::op::rows::fill::{BYTES_PER_PART, units_per_part};
 use crate::op::{Call, OpResult, wrap_dim};
@@ -94,37 +94,58 @@ impl NamedSlices {
 
     /// Combines the elements of each named slice of `dst` with those of `src`, which has only these slices, in order. Threads take
     /// blocks of the dims before or, without those, ranges of places, for which each reads the whole list.
-    pub(super) fn combine<T: Cell>(&self, src: &[T], dst: &mut [T], pool: &Pool, combine: impl Fn(T, T) -> T + Sync) {
+    pub(super) fn combine<T: Copy + Send + Sync>(
+        &self,
+        src: &[T],
+        dst: &mut [T],
+        pool: &Pool,
+        combine: impl Fn(T, T) -> T + Sync,
+    ) {
+        self.combine_as(&AsStored, src, dst, pool, &combine);
+    }
+
+    /// [`NamedSlices::combine`], where elements of `dst` are combined as `view` shows them.
+    pub(super) fn combine_as<D: Copy + Send + Sync, T: Copy, S: Copy + Sync>(
+        &self,
+        view: &impl PartView<D, T>,
+        src: &[S],
+        dst: &mut [D],
+        pool: &Pool,
+        how: &impl Combine<T, S>,
+    ) {
         let (n, inner, count) = (self.n, self.inner, self.places().len());
         if dst.is_empty() || src.is_empty() {
             return;
         }
+        let alone = Pool::new(1);
         if self.outer > 1 {
-            let unit = count * inner;
+            let (from, to) = (count * inner, n * inner);
             let offsets = (self.has_short_units()).then(|| unit_offsets(self.places(), n, inner, self.outer));
-            let outer = units_per_part(self.outer, unit * size_of::<T>(), pool);
-            return pool.run_parts(dst, outer * n * inner, |part, dst| {
-                let src = &src[part * outer * unit..][..dst.len() / (n * inner) * unit];
-                if let Some(offsets) = &offsets {
-                    return combine_units(offsets, (src, unit), (dst, n * inner), &combine);
-                }
-                let blocks = dst.chunks_exact_mut(n * inner).zip(src.chunks_exact(unit));
-                blocks.for_each(|(dst, src)| self.combine_places(0, src, dst, &combine));
+            let outer = units_per_part(self.outer, from * size_of::<D>(), pool).min((view.most() / to).max(1));
+            return pool.run_parts(dst, outer * to, |part, dst| {
+                let src = &src[part * outer * from..][..dst.len() / to * from];
+                view.update(dst, &alone, |dst| match &offsets {
+                    Some(offsets) => combine_units(offsets, (src, from), (dst, to), how),
+                    None => {
+                        let blocks = dst.chunks_exact_mut(to).zip(src.chunks_exact(from));
+                        blocks.for_each(|(dst, src)| self.combine_places(0, src, dst, how));
+                    }
+                });
             });
         }
         let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
         let rows = n.div_ceil(parts);
         pool.run_parts(dst, rows * inner, |part, dst| {
-            self.combine_places(part * rows, src, dst, &combine)
+            view.update(dst, &alone, |dst| self.combine_places(part * rows, src, dst, how));
         });
     }
 
-    /// [`NamedSlices::combine`] for the slices of `dst`, which are those from place `first` on.
-    fn combine_places<T: Cell>(&self, first: usize, src: &[T], dst: &mut [T], combine: &impl Fn(T, T) -> T) {
+    /// [`NamedSlices::combine_as`] for the slices of `dst`, which are those from place `first` on.
+    fn combine_places<T: Copy, S: Copy>(&self, first: usize, src: &[S], dst: &mut [T], how: &impl Combine<T, S>) {
         if self.inner == 1 {
             for (&p, &s) in self.places().iter().zip(src) {
                 if let Some(d) = dst.get_mut((p as usize).wrapping_sub(first)) {
-                    *d = combine(*d, s);
+                    *d = how.element(*d, s);
                 }
             }
             return;
@@ -133,37 +154,53 @@ impl NamedSlices {
         for (&p, src) in self.places().iter().zip(src.chunks_exact(self.inner)) {
             let p = p as usize;
             if (first..end).contains(&p) {
-                let dst = &mut dst[(p - first) * self.inner..][..self.inner];
-                run_wide(CombineSlices { dst, src, combine });
+                how.slice(&mut dst[(p - first) * self.inner..][..self.inner], src);
             }
         }
     }
 }
 
-/// [`NamedSlices::combine`] for units of `from` elements of `src` and `to` elements of `dst`.
-fn combine_units<T: Cell>(
+/// [`NamedSlices::combine_as`] for units of `from` elements of `src` and `to` elements of `dst`.
+fn combine_units<T: Copy, S: Copy>(
     offsets: &Offsets,
-    (src, from): (&[T], usize),
+    (src, from): (&[S], usize),
     (dst, to): (&mut [T], usize),
-    combine: &impl Fn(T, T) -> T,
+    how: &impl Combine<T, S>,
 ) {
     let together = offsets.list().len() / from;
     let parts = dst.chunks_mut(together * to).zip(src.chunks(together * from));
-    parts.for_each(|(dst, src)| offsets.scatter(dst, src, combine));
+    parts.for_each(|(dst, src)| offsets.scatter(dst, src, |x, y| how.element(x, y)));
 }
 
-/// Combines the elements of two slices.
-struct CombineSlices<'a, T, F> {
-    dst: &'a mut [T],
-    src: &'a [T],
+/// How the elements of a slice are combined with those of another.
+pub(super) trait Combine<T, S>: Sync {
+    fn element(&self, x: T, y: S) -> T;
+    /// Combines all elements of two slices of one length.
+    fn slice(&self, x: &mut [T], y: &[S]);
+}
+
+impl<T: Copy, S: Copy, F: Fn(T, S) -> T + Sync> Combine<T, S> for F {
+    #[inline(always)]
+    fn element(&self, x: T, y: S) -> T {
+        self(x, y)
+    }
+
+    fn slice(&self, x: &mut [T], y: &[S]) {
+        run_wide(CombineSlices { x, y, combine: self });
+    }
+}
+
+struct CombineSlices<'a, T, S, F> {
+    x: &'a mut [T],
+    y: &'a [S],
     combine: &'a F,
 }
 
-impl<T: Cell, F: Fn(T, T) -> T> WideLoop for CombineSlices<'_, T, F> {
+impl<T: Copy, S: Copy, F: Fn(T, S) -> T> WideLoop for CombineSlices<'_, T, S, F> {
     #[inline(always)]
     fn run(self) {
-        let pairs = self.dst.iter_mut().zip(self.src);
-        pairs.for_each(|(d, s)| *d = (self.combine)(*d, *s));
+        let pairs = self.x.iter_mut().zip(self.y);
+        pairs.for_each(|(x, y)| *x = (self.combine)(*x, *y));
     }
 }
 

@@ -2,15 +2,13 @@
 
 use super::combine::{Cell, Reduce, with_cell};
 use super::indexed::IndexedRows;
+use super::rounded::{Half, PartView, Widened, with_half};
 use crate::op::rows::dense::{native, to_i64_indices};
-use crate::op::rows::fill::{copy_all, units_per_part, with_word};
+use crate::op::rows::fill::{copy_all, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{
-    F16c, Scalar, Tensor, ViewMut, cells_of, cells_of_mut, round_to_bf16s, round_to_f16s, widen_bf16s, widen_f16s,
-    with_wide_vectors,
-};
+use crate::tensor::{F16c, Scalar, Tensor, ViewMut, cells_of, cells_of_mut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -188,9 +186,7 @@ fn scatter_each(
         };
     }
     if is_rounded_once(dtype, reduce) {
-        let src = src.to(DType::F32);
-        let wide = |dst: &mut [f32]| scatter_cells(rows, src.as_slice::<f32>(), strides, dst, reduce, pool);
-        return widened(dtype, dst, pool, wide);
+        return with_half!(dtype, H => scatter_halves::<H>(rows, cells_of(bytes), strides, cells_of_mut(dst), reduce, pool));
     }
     with_cell!(dtype, T => {
         scatter_cells(rows, src.as_slice::<T>(), strides, cells_of_mut::<T>(dst), reduce, pool)
@@ -208,30 +204,20 @@ fn is_rounded_once(dtype: DType, reduce: Reduce) -> bool {
     dtype.is_half() && matches!(reduce, Reduce::Sum | Reduce::Prod)
 }
 
-/// Calls `f` with the halves of `dst` as f32, and rounds what it leaves.
-fn widened(dtype: DType, dst: &mut [u8], pool: &Pool, f: impl FnOnce(&mut [f32]) -> OpResult<()>) -> OpResult<()> {
-    let size = dtype.size();
-    // Tensors have the memory of those before them, which takes no time to clear.
-    let mut wide = Tensor::zeros(DType::F32, &[dst.len() / size]);
-    let wide = wide.as_mut_slice::<f32>();
-    let part = units_per_part(wide.len(), 6, pool);
-    let bytes = &*dst;
-    pool.run_parts(wide, part, |i, wide| {
-        let bytes = &bytes[i * part * size..][..wide.len() * size];
-        match dtype {
-            DType::F16 => widen_f16s(cells_of(bytes), wide),
-            _ => widen_bf16s(cells_of(bytes), wide),
-        }
-    });
-    f(wide)?;
-    pool.run_parts(dst, part * size, |i, bytes| {
-        let wide = &wide[i * part..][..bytes.len() / size];
-        match dtype {
-            DType::F16 => round_to_f16s(wide, cells_of_mut(bytes)),
-            _ => round_to_bf16s(wide, cells_of_mut(bytes)),
-        }
-    });
-    Ok(())
+/// [`scatter_each`] for sums or products of halves.
+fn scatter_halves<H: Half>(
+    rows: &IndexedRows,
+    src: &[H],
+    strides: Option<&[usize]>,
+    dst: &mut [H],
+    reduce: Reduce,
+    pool: &Pool,
+) -> OpResult<()> {
+    let view = Widened(F16c::of_thread());
+    match reduce {
+        Reduce::Prod => rows.scatter_as(&view, src, strides, dst, f32::times, pool),
+        _ => rows.scatter_as(&view, src, strides, dst, f32::plus, pool),
+    }
 }
 
 /// [`scatter_each`] for one element type, with a loop for each way.
@@ -273,7 +259,7 @@ fn scatter_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> Op
     if is_rounded_once(dtype, reduce) {
         let src = src.to(DType::F32);
         let wide = |dst: &mut [f32]| how.run(&rows, src.as_slice(), &strides, dst, pool);
-        return widened(dtype, dst, pool, wide);
+        return with_half!(dtype, H => Widened(F16c::of_thread()).update(cells_of_mut::<H>(dst), pool, wide));
     }
     with_cell!(dtype, T => {
         how.run(&rows, src.as_slice::<T>(), &strides, cells_of_mut(dst), pool)?;

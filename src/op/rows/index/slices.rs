@@ -2,6 +2,7 @@
 
 use super::combine::{Cell, Reduce, with_cell};
 use super::named::NamedSlices;
+use super::rounded::{AddHalves, AddRounded, AsStored, Widened, with_half};
 use super::scatter::{either, scalar_arg};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{in_bounds, in_range};
@@ -12,6 +13,7 @@ use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_d
 use crate::parallel::Pool;
 use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of, cells_of_mut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use half::f16;
 
 pub(super) fn rows() -> Vec<Op> {
     let mut rows = source_rows();
@@ -173,12 +175,15 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         }
         return Ok(());
     }
+    let plain = alpha.to_f64() == 1.0;
+    if plain && add_halves(&slices, source, dst, sums_in_f32(c)?, pool) {
+        return Ok(());
+    }
     with_cell!(dtype, T => {
         let (src, dst, alpha) = (source.as_slice::<T>(), cells_of_mut::<T>(dst), T::from_scalar(alpha));
         let c = F16c::of_thread();
-        match (alpha == T::identity(Reduce::Prod), slices.are_elements()) {
-            (true, true) => slices.combine(src, dst, pool, move |d: T, s: T| d.plus_alone(s, c)),
-            (true, false) => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s)),
+        match (plain, slices.are_elements()) {
+            (true, _) => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s)),
             (false, true) => slices.combine(src, dst, pool, move |d: T, s: T| d.plus_alone(s.times_alone(alpha, c), c)),
             (false, false) => slices.combine(src, dst, pool, |d: T, s: T| d.plus(s.times(alpha))),
         }
@@ -189,6 +194,31 @@ fn index_add(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResul
         }
     }));
     Ok(())
+}
+
+/// Adds 16-bit floats, rounding each sum, or only the last one of an element if sums are `in_f32`. Returns false for other dtypes, and for
+/// bf16 with rounded sums, which needs no instructions of its own.
+fn add_halves(slices: &NamedSlices, source: &Tensor, dst: &mut [u8], in_f32: bool, pool: &Pool) -> bool {
+    let (dtype, c) = (source.dtype(), F16c::of_thread());
+    if in_f32 && dtype.is_half() {
+        let (view, how) = (Widened(c), AddHalves(c));
+        with_half!(dtype, H => slices.combine_as::<H, f32, H>(&view, source.as_slice(), cells_of_mut(dst), pool, &how));
+        return true;
+    }
+    if dtype == DType::F16 {
+        let (src, dst) = (source.as_slice::<f16>(), cells_of_mut::<f16>(dst));
+        slices.combine_as(&AsStored, src, dst, pool, &AddRounded(c));
+        return true;
+    }
+    false
+}
+
+/// Whether `index_add` of 16-bit floats without a factor sums in f32 and rounds once. torch does so where it calls `scatter_add`, and
+/// elsewhere rounds each sum.
+fn sums_in_f32(c: &Call<Tensor>) -> OpResult<bool> {
+    let rank = c.leaf("self")?.rank();
+    let dim = wrap_dim(c.int("dim")?, rank)?;
+    Ok(rank > 1 && (dim == 0 || dim + 1 == rank) && c.leaf("index")?.dtype() == DType::I64)
 }
 
 fn index_reduce(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -264,6 +294,31 @@ fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 301 times 1 in bf16, which has no 257, at index 0 of a dim.
+    #[test]
+    fn sums_of_halves_are_rounded_once_where_torch_does_so() {
+        let halves = |shape: &[usize]| Tensor::from_slice(shape, &vec![1.0f32; shape.iter().product()]).to(DType::BF16);
+        for (dim, [before, after], once) in [(0, [1, 1], true), (1, [3, 1], true), (1, [2, 4], false)] {
+            let shape = |n: usize| match (dim, after) {
+                (0, _) => vec![n, 2],
+                (_, 1) => vec![before, n],
+                _ => vec![before, n, after],
+            };
+            for dtype in [DType::I64, DType::I32] {
+                let index = Tensor::zeros(dtype, &[301]);
+                let args = [Val::Leaf(halves(&shape(2))), Val::int(dim), Val::Leaf(index)];
+                let call = Call {
+                    op: crate::op::by_name("index_add").expect("a row"),
+                    args: [args.to_vec(), vec![Val::Leaf(halves(&shape(301))), Val::int(1)]].concat(),
+                };
+                let mut out = Tensor::zeros(DType::BF16, &shape(2));
+                index_add(&call, &mut [ViewMut::from(&mut out)], &Pool::new(1)).expect("sums");
+                let want = if once && dtype == DType::I64 { 302.0 } else { 256.0 };
+                assert_eq!(out.get(0).to_f64(), want, "dim {dim} {dtype}");
+            }
+        }
+    }
 
     /// Only index_fill counts negative indices from the end, as in torch.
     #[test]

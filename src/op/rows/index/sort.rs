@@ -7,7 +7,7 @@ use self::counted::sort_counted;
 use self::keys::narrow_keys;
 use crate::op::rows::fill::{run_pairs, units_per_part, with_size};
 use crate::op::rows::lines::DimLines;
-use crate::op::rows::order::{ShortOrders, Wanted, for_each_ordered_line};
+use crate::op::rows::order::{ShortOrders, Ties, Wanted, are_few, for_each_ordered_line};
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
@@ -26,7 +26,7 @@ fn sort_rows() -> Vec<Op> {
             Meaning::Fill(sort_dim),
         )
         .order(MemoryOrder::First)
-        .doc("the sorted elements along a dim and their original indices; NaN is the greatest; the sort is stable")
+        .doc("the sorted elements along a dim and their original indices; NaN is the greatest; without `stable=True`, equal elements have the order that torch gives them")
         .spelled("aten.@ aten.@.stable torch.@ Tensor.@"),
         Op::composite(
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
@@ -139,7 +139,7 @@ fn take_sorted(
     dim: usize,
     descending: bool,
     outs: &mut [ViewMut<'_>],
-    take: std::ops::Range<usize>,
+    (take, ties): (std::ops::Range<usize>, Ties),
     pool: &Pool,
 ) -> OpResult<()> {
     let [values, indices] = outs else {
@@ -151,17 +151,24 @@ fn take_sorted(
     if index.is_empty() {
         return Ok(());
     }
-    if lines.inner == 1 && len == lines.len && sort_counted(x, len, descending, (&mut *values, &mut *index), pool) {
+    let counts = lines.inner == 1 && len == lines.len && ties == Ties::Stable;
+    if counts && sort_counted(x, len, descending, (&mut *values, &mut *index), pool) {
         return Ok(());
     }
-    let few = take.end <= FEW && lines.len > LONG;
+    let few = take.end <= FEW && lines.len > LONG || are_few(take.end, lines.len);
     let keys = narrow_keys(x, few, pool);
     let keys = keys.as_ref().unwrap_or(x);
-    if let Some(orders) = ShortOrders::new(keys, &lines, descending, take.clone(), pool) {
+    if let Some(orders) = ShortOrders::new(keys, &lines, descending, (take.clone(), ties), pool) {
         write_short(x, &lines, (&orders, len), (values, index), pool);
         return Ok(());
     }
-    write_long((x, keys), &lines, (descending, take), (values, index), pool);
+    write_long(
+        (x, keys),
+        &lines,
+        (descending, Wanted::Part(take, ties)),
+        (values, index),
+        pool,
+    );
     Ok(())
 }
 
@@ -169,12 +176,12 @@ fn take_sorted(
 fn write_long(
     (x, keys): (&Tensor, &Tensor),
     lines: &DimLines,
-    (descending, take): (bool, std::ops::Range<usize>),
+    (descending, wanted): (bool, Wanted),
     (values, index): (&mut ViewMut<'_>, &mut [i64]),
     pool: &Pool,
 ) {
-    let (n, inner, len) = (lines.len, lines.inner, take.len());
-    let wanted = Wanted::Part(take);
+    let (n, inner) = (lines.len, lines.inner);
+    let len = index.len() / (lines.outer * inner);
     // Ordering costs more than reading.
     let count = units_per_part(lines.outer * inner, 8 * n * x.dtype().size(), pool);
     with_size!(x.dtype().size(), N => {
@@ -267,11 +274,24 @@ fn write_taken<T: Copy + Send + Sync>(
     );
 }
 
+/// Whether torch sorts a tensor by radix, which is stable (`can_use_radix_sort` in `aten/src/ATen/native/cpu/SortingKernel.cpp`).
+fn sorts_by_radix(x: &Tensor, descending: bool) -> bool {
+    const LEAST: usize = 1 << 15;
+    let is_integer = !x.dtype().is_float() && x.dtype() != DType::B8;
+    x.rank() == 1 && !descending && is_integer && x.numel() >= LEAST
+}
+
 fn sort_dim(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let n = x.shape().get(dim).copied().unwrap_or(1);
-    take_sorted(x, dim, c.bool("descending")?, outs, 0..n, pool)
+    let (descending, stable) = (c.bool("descending")?, !c.get("stable").is_none() && c.bool("stable")?);
+    let ties = if stable || sorts_by_radix(x, descending) {
+        Ties::Stable
+    } else {
+        Ties::Sort
+    };
+    take_sorted(x, dim, descending, outs, (0..n, ties), pool)
 }
 
 fn topk(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -280,12 +300,13 @@ fn topk(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
     let k = c.int("k")?.max(0) as usize;
     // A number is the only element of its line, even if none is wanted.
     let k = if x.rank() == 0 { 1 } else { k };
-    take_sorted(x, dim, c.bool("largest")?, outs, 0..k, pool)
+    let in_order = c.bool("sorted")?;
+    take_sorted(x, dim, c.bool("largest")?, outs, (0..k, Ties::Top { in_order }), pool)
 }
 
 fn kthvalue(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
     let x = c.leaf("self")?;
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let k = c.int("k")?.max(1) as usize;
-    take_sorted(x, dim, false, outs, k - 1..k, pool)
+    take_sorted(x, dim, false, outs, (k - 1..k, Ties::Kth), pool)
 }

@@ -1,16 +1,14 @@
 //! Cholesky factors, and solutions by them.
 
-use super::blocks;
 use super::errors::{call_check_errors, check_diagonal, check_info};
-use super::interleaved::{self, Interleaved, LANES};
-use super::matrix::{Matrix, tensor_from_numbers};
-use super::real::{Real, in_dtype};
+use super::results::pack_results;
 use super::solutions::cholesky_solve;
-use super::transfer::Matrices;
 use super::{left_solution_type, want_square, with_info};
+use crate::linalg::batch::Matrices;
+use crate::linalg::cholesky::factors_of_all;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::Tensor;
-use crate::types::{DType, Dim, Val};
+use crate::types::{Dim, Val};
 
 /// Cholesky factors.
 pub(super) fn cholesky_rows() -> Vec<Op> {
@@ -67,40 +65,10 @@ pub(super) fn cholesky_solution_rows() -> Vec<Op> {
 }
 
 fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let matrices = Matrices::of(c.leaf("self")?);
-    in_dtype!(matrices, cholesky_in(c, &matrices))
-}
-
-fn cholesky_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
     let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
-    let (mut all, mut info) = (Vec::with_capacity(a.numel()), vec![]);
-    if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
-        let mut m = Interleaved::zeros(0, 0);
-        for first in interleaved::groups(matrices.count) {
-            let count = (matrices.count - first).min(LANES);
-            matrices.interleave(interleaved::places(first, matrices.count), upper, &mut m);
-            let minors = interleaved::cholesky(&mut m);
-            info.extend(minors[..count].iter().map(|m| *m as f64));
-            m.append(count, upper, &mut all);
-        }
-    } else {
-        let mut m = Matrix::<T>::zeros(0, 0);
-        for i in 0..matrices.count {
-            match upper {
-                true => matrices.read_transposed(i, &mut m),
-                false => matrices.read(i, &mut m),
-            }
-            info.push(blocks::cholesky(&mut m) as f64);
-            match upper {
-                true => all.append(&mut m.transposed().v),
-                false => all.extend_from_slice(&m.v),
-            }
-        }
-    }
+    let (factors, info) = factors_of_all(&Matrices::of(a), upper);
     if c.bool("check_errors")? {
         check_info("linalg.cholesky_ex", &info, a)?;
     }
-    let out = tensor_from_numbers(a.dtype(), a.shape(), all)?;
-    let info = tensor_from_numbers(DType::I32, &a.shape()[..a.rank() - 2], info)?;
-    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
+    pack_results(c, vec![factors, info.into()])
 }

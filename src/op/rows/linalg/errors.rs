@@ -1,6 +1,6 @@
 //! The error check of functions of `torch.linalg` that can fail.
 
-use super::transfer::Matrices;
+use crate::linalg::batch::Matrices;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
@@ -41,7 +41,7 @@ pub(super) fn check_codes(api: &str, codes: impl IntoIterator<Item = i64>, is_ma
 }
 
 /// [`check_codes`] for the codes that a routine returned for the matrices `a`.
-pub(super) fn check_info(api: &str, info: &[f64], a: &Tensor) -> OpResult<()> {
+pub(super) fn check_info(api: &str, info: &[usize], a: &Tensor) -> OpResult<()> {
     check_codes(api, info.iter().map(|&i| i as i64), a.rank() == 2)
 }
 

@@ -4,17 +4,13 @@ mod lu;
 
 use self::lu::{lu_rows, lu_solutions, pivots_of};
 use super::errors::{call_check_errors, check_info};
-use super::factorize::{ldl, ldl_solve};
-use super::interleaved::{self, Interleaved, LANES, Lanes};
-use super::interleaved_qr;
-use super::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
-use super::real::{Real, in_dtype};
-use super::reflections::{apply_reflections, householder_qr};
-use super::solutions::solve_batch;
-use super::transfer::{Matrices, Results, tensor_from_results};
+use super::results::{pack_results, tensor_from_results};
+use super::solutions::{equations, solution};
 use super::{want_matrices, want_square};
+use crate::linalg::batch::{Matrices, Results};
+use crate::linalg::{ldl, qr};
 use crate::op::pointwise::not_implemented;
-use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -84,13 +80,13 @@ fn qr_rows() -> Vec<Op> {
                         "qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
                     )));
                 }
-                qr(b, c.leaf("A")?, &mode)
+                qr_factors(b, c.leaf("A")?, &mode)
             },
         )
         .doc("the factors Q (orthonormal columns) and R (upper triangular) with Q R = A")
         .spelled("aten.@ torch.linalg.qr"),
         Op::composite("qr(Tensor self, bool some=True) -> (Tensor, Tensor)", |b, c| {
-            qr(b, c.leaf("self")?, if c.bool("some")? { "reduced" } else { "complete" })
+            qr_factors(b, c.leaf("self")?, if c.bool("some")? { "reduced" } else { "complete" })
         })
         .doc("linalg_qr, reduced or complete")
         .spelled("torch.@ Tensor.@"),
@@ -134,11 +130,7 @@ fn ldl_solution_rows() -> Vec<Op> {
             Meaning::Routine(|c| {
                 let (ld, b) = (c.leaf("LD")?, c.leaf("B")?);
                 let pivots = pivots_of(c.leaf("pivots")?);
-                let factor_one = |i: usize, m: &mut Matrix, r: &mut Matrix| {
-                    ldl_solve(m, &pivots[i], r);
-                    Ok(())
-                };
-                solve_batch(c, ld, b, true, &factor_one).map(Val::Leaf)
+                solution(c, ld.dtype(), equations(ld, b)?.solve_by_ldl(&pivots))
             }),
         )
         .doc("the solution X of A X = B from A's factors")
@@ -183,46 +175,9 @@ fn same_dtype(c: &Call<TensorType>, name: &str, d: DType) -> OpResult<()> {
     }
 }
 
-// --- values --------------------------------------------------------------------------------------------------------
-
-/// Packs several results into tensors of the types that the op's rule computes.
-pub(in crate::op::rows) fn pack_results(c: &Call<Tensor>, values: Vec<Results>) -> OpResult<Val<Tensor>> {
-    let ty = c.op.result_type(&c.types(), &mut Sizes::default())?;
-    let mut out = vec![];
-    for (t, v) in ty.leaves().into_iter().zip(values) {
-        let shape = t
-            .fixed_shape()
-            .ok_or_else(|| OpError::shape("the sizes of a result are unknown"))?;
-        out.push(Val::Leaf(tensor_from_results(t.dtype, &shape, v)?));
-    }
-    Ok(Val::Tuple(out))
-}
-
 fn geqrf(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let matrices = Matrices::of(c.leaf("self")?);
-    in_dtype!(matrices, geqrf_in(c, &matrices))
-}
-
-fn geqrf_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
-    let (mut all, mut taus) = (vec![], vec![]);
-    if interleaved::suits(matrices.count, matrices.rows, matrices.columns) {
-        let (mut m, mut found) = (Interleaved::zeros(0, 0), vec![]);
-        for first in interleaved::groups(matrices.count) {
-            let count = (matrices.count - first).min(LANES);
-            matrices.interleave(interleaved::places(first, matrices.count), false, &mut m);
-            interleaved_qr::householder_qr(&mut m, &mut found);
-            m.append(count, false, &mut all);
-            (0..count).for_each(|l| taus.extend(found.iter().map(|t| T::nearest(t[l]))));
-        }
-        return pack_results(c, vec![T::results(all), T::results(taus)]);
-    }
-    let mut m = Matrix::<T>::zeros(0, 0);
-    for i in 0..matrices.count {
-        matrices.read(i, &mut m);
-        taus.extend(householder_qr(&mut m));
-        all.extend_from_slice(&m.v);
-    }
-    pack_results(c, vec![T::results(all), T::results(taus)])
+    let (factors, taus) = qr::factors_of_all(&Matrices::of(c.leaf("self")?));
+    pack_results(c, vec![factors, taus])
 }
 
 fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -241,59 +196,8 @@ fn ormqr(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if n.checked_mul(count).is_none_or(|needed| needed > taus.len()) {
         return Err(OpError::shape("torch.ormqr: tau has fewer batch elements than input"));
     }
-    let largest = [vectors.rows, vectors.columns, others.rows, others.columns]
-        .into_iter()
-        .max();
-    if largest.is_some_and(|n| interleaved::suits(count, n, n)) {
-        let all = reflect_side_by_side([&vectors, &others], (taus, n), left, transposed);
-        return tensor_from_numbers(other.dtype(), other.shape(), all).map(Val::Leaf);
-    }
-    let all = in_dtype!(vectors, reflect_each([&vectors, &others], (taus, n), left, transposed));
+    let all = qr::multiply_all(&vectors, &others, (taus, n), left, transposed);
     tensor_from_results(other.dtype(), other.shape(), all).map(Val::Leaf)
-}
-
-/// The products of matrices with reflections, of which there are `n` for each.
-fn reflect_each<T: Real>(
-    [vectors, others]: [&Matrices; 2],
-    (taus, n): (&[f64], usize),
-    left: bool,
-    transposed: bool,
-) -> Results {
-    let (mut v, mut m, mut all) = (Matrix::<T>::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
-    let taus: Vec<T> = taus.iter().map(|t| T::nearest(*t)).collect();
-    for i in 0..vectors.count.min(others.count) {
-        vectors.read(i, &mut v);
-        match left {
-            true => others.read(i, &mut m),
-            false => others.read_transposed(i, &mut m),
-        }
-        apply_reflections(&v, &taus[i * n..(i + 1) * n], &mut m, transposed == left);
-        match left {
-            true => all.extend_from_slice(&m.v),
-            false => all.append(&mut m.transposed().v),
-        }
-    }
-    T::results(all)
-}
-
-/// The products of small matrices with reflections, of which there are `n` for each.
-fn reflect_side_by_side(
-    [vectors, others]: [&Matrices; 2],
-    (taus, n): (&[f64], usize),
-    left: bool,
-    transposed: bool,
-) -> Vec<f64> {
-    let count = vectors.count.min(others.count);
-    let (mut v, mut m, mut all) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
-    for first in interleaved::groups(count) {
-        let places = interleaved::places(first, count);
-        vectors.interleave(places, false, &mut v);
-        others.interleave(places, !left, &mut m);
-        let factors: Vec<Lanes> = (0..n).map(|k| places.map(|p| taus[p * n + k])).collect();
-        interleaved_qr::apply_reflections(&v, &factors, &mut m, transposed == left);
-        m.append((count - first).min(LANES), !left, &mut all);
-    }
-    all
 }
 
 /// The first columns of the identity, multiplied by the reflections.
@@ -327,7 +231,7 @@ fn reflected_eye(
     b.ormqr(x, tau, eye)
 }
 
-fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
+fn qr_factors(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
     let shape = a.shape()?.to_vec();
     let [lead @ .., m, _] = &shape[..] else {
         return Err(OpError::shape(
@@ -351,16 +255,11 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
 }
 
 fn ldl_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
     let a = c.leaf("self")?;
-    for mut m in tensor_to_matrices(a) {
-        let (p, singular) = ldl(&mut m);
-        all.extend(m.v);
-        pivots.extend(p.into_iter().map(|p| p as f64));
-        info.push(singular as f64);
-    }
+    let (factors, pivots, info) = ldl::factors_of_all(&Matrices::of(a));
     if c.bool("check_errors")? {
         check_info("torch.linalg.ldl_factor_ex", &info, a)?;
     }
-    pack_results(c, vec![all.into(), pivots.into(), info.into()])
+    let pivots = pivots.into_iter().map(|p| p as f64).collect();
+    pack_results(c, vec![factors, Results::F64(pivots), info.into()])
 }

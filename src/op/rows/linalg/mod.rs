@@ -1,54 +1,23 @@
 //! Linear algebra: factorisations, solutions of equations, inverses, determinants, eigenvalues and singular values.
 //!
-//! Large matrices are computed in their own dtype ([`real`]), small ones in f64.
-//!
-//! Matrices of a batch are handled one after the other ([`matrix`], in [`blocks`] if they are large), or, if they are many and small,
-//! in groups: lane `l` of every vector belongs to matrix `l` ([`interleaved`]). [`transfer`] reads both forms from tensors.
+//! The rows are here with their types, torch's requirements and torch's errors. The algorithms are the stage [`linalg`](crate::linalg).
 
-mod bands;
-mod bidiagonal;
-mod blocks;
 mod cholesky;
 pub(super) mod composites;
-mod divided;
-mod eigen;
 mod errors;
-mod exponential;
-mod factorize;
 mod factors;
-mod interleaved;
-mod interleaved_bidiagonal;
-mod interleaved_jacobi;
-mod interleaved_products;
-mod interleaved_qr;
-mod interleaved_scales;
-mod interleaved_symmetric;
-mod interleaved_triangles;
-mod lines;
-pub(super) mod matrix;
 mod norms;
-mod real;
-mod reduction;
-mod reflections;
-mod rotations;
-mod secular;
-mod side_by_side;
+pub(super) mod results;
 mod solutions;
 mod spectra;
-mod squared;
-mod symmetric;
-mod transfer;
-mod triangles;
-mod tridiagonal;
 
-use self::bidiagonal::singular_values_of_all;
 use self::cholesky::{cholesky_rows, cholesky_solution_rows};
 use self::errors::{check_finite, checked_inverse};
-use self::matrix::tensor_from_numbers;
-use self::real::in_dtype;
+use self::results::tensor_from_numbers;
 use self::solutions::{determinant, inverse, slogdet, solve, solve_triangular};
-use self::transfer::Matrices;
 use crate::diag::Code;
+use crate::linalg::batch::Matrices;
+use crate::linalg::svd;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes};
@@ -288,9 +257,5 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let shape = [lead, &[*m.min(n)]].concat();
     let matrices = Matrices::of(a);
     check_finite("linalg.svd", &matrices, a)?;
-    let all = match side_by_side::suits(&matrices) {
-        true => side_by_side::singular_values(&matrices),
-        false => in_dtype!(matrices, singular_values_of_all(&matrices)),
-    };
-    tensor_from_numbers(a.dtype(), &shape, all).map(Val::Leaf)
+    tensor_from_numbers(a.dtype(), &shape, svd::singular_values(&matrices)).map(Val::Leaf)
 }

@@ -3,19 +3,14 @@
 mod least_squares;
 
 use self::least_squares::{lstsq, lstsq_type};
-use super::bands::Band;
-use super::bidiagonal::{FEW_COLUMNS, large_svd, svd_of};
-use super::eigen::complete_basis;
 use super::errors::{check_codes, check_finite};
-use super::exponential::matrix_exponentials;
-use super::factors::{pack_results, with_least};
-use super::interleaved;
-use super::matrix::{Matrix, tensor_from_numbers};
-use super::real::{Real, in_dtype};
-use super::side_by_side;
-use super::symmetric::{eigenvalues_of_bands, symmetric_eigen, tridiagonal_band};
-use super::transfer::{Matrices, tensor_from_results};
+use super::factors::with_least;
+use super::results::{pack_results, tensor_from_numbers, tensor_from_results};
 use super::{want_matrices, want_square};
+use crate::linalg::batch::Matrices;
+use crate::linalg::eigen;
+use crate::linalg::exponential::exponentials;
+use crate::linalg::svd::singular_vectors;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{Dim, TensorType, Type, Val};
@@ -145,8 +140,7 @@ fn matrix_function_rows() -> Vec<Op> {
             |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
-                let all = in_dtype!(Matrices::of(x), matrix_exponentials(x));
-                tensor_from_results(x.dtype(), x.shape(), all).map(Val::Leaf)
+                tensor_from_results(x.dtype(), x.shape(), exponentials(x)).map(Val::Leaf)
             }),
         )
         .doc("the exponential of square matrices")
@@ -226,110 +220,25 @@ fn check_symmetric(c: &Call<Tensor>, n: usize, i: usize) -> OpResult<()> {
     check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), is_matrix)
 }
 
-/// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
-/// elements that are not finite.
-fn each_symmetric<T: Real>(
-    c: &Call<Tensor>,
-    all: &Matrices,
-    mut f: impl FnMut(usize, Option<&mut Matrix<T>>),
-) -> OpResult<()> {
-    let (lower, n, mut m) = (is_lower(c)?, all.rows, Matrix::zeros(0, 0));
-    for i in 0..all.count {
-        match lower {
-            true => all.read_transposed(i, &mut m),
-            false => all.read(i, &mut m),
-        }
-        // The other triangle does not count, whatever it contains.
-        for r in 1..n {
-            m.v[r * n..r * n + r].fill(T::ZERO);
-        }
-        let finite = m.is_finite();
-        if !finite {
-            check_symmetric(c, n, i)?;
-        }
-        f(n, finite.then_some(&mut m));
-    }
-    Ok(())
-}
-
 fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let all = Matrices::of(c.leaf("self")?);
-    if side_by_side::suits(&all) {
-        let check = |i: usize| check_symmetric(c, all.rows, i);
-        let (values, vectors) = side_by_side::eigenvectors(&all, is_lower(c)?, &check)?;
-        return pack_results(c, vec![values.into(), vectors.into()]);
-    }
-    in_dtype!(all, eigh_in(c, &all))
-}
-
-fn eigh_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Val<Tensor>> {
-    let (mut values, mut vectors) = (vec![], vec![]);
-    each_symmetric::<T>(c, all, |n, m| {
-        if let Some(m) = m {
-            let (s, mut v) = symmetric_eigen(m);
-            values.extend(s);
-            vectors.append(&mut v.v);
-        } else {
-            values.extend(std::iter::repeat_n(f64::NAN, n));
-            let vector = if n == 1 { T::ONE } else { T::nearest(f64::NAN) };
-            vectors.extend(std::iter::repeat_n(vector, n * n));
-        }
-    })?;
-    pack_results(c, vec![values.into(), T::results(vectors)])
+    let (all, lower) = (Matrices::of(c.leaf("self")?), is_lower(c)?);
+    let (values, vectors) = eigen::eigenvectors(&all, lower, &|i| check_symmetric(c, all.rows, i))?;
+    pack_results(c, vec![values.into(), vectors])
 }
 
 fn eigvalsh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?;
-    let matrices = Matrices::of(x);
-    let values = match side_by_side::suits(&matrices) {
-        true => {
-            let check = |i: usize| check_symmetric(c, matrices.rows, i);
-            side_by_side::eigenvalues(&matrices, is_lower(c)?, &check)?
-        }
-        false => in_dtype!(matrices, eigenvalues_in(c, &matrices))?,
-    };
+    let (x, lower) = (c.leaf("self")?, is_lower(c)?);
+    let all = Matrices::of(x);
+    let values = eigen::eigenvalues(&all, lower, &|i| check_symmetric(c, all.rows, i))?;
     tensor_from_numbers(x.dtype(), &x.shape()[..x.rank() - 1], values).map(Val::Leaf)
 }
 
-fn eigenvalues_in<T: Real>(c: &Call<Tensor>, all: &Matrices) -> OpResult<Vec<f64>> {
-    let mut bands = vec![];
-    each_symmetric::<T>(c, all, |n, m| {
-        bands.push(m.map_or_else(|| Band::undefined(n), tridiagonal_band));
-    })?;
-    Ok(eigenvalues_of_bands(bands))
-}
-
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let a = c.leaf("A")?;
+    let (a, full) = (c.leaf("A")?, c.bool("full_matrices")?);
     let all = Matrices::of(a);
     check_finite("linalg.svd", &all, a)?;
-    if interleaved::suits(all.count, all.rows, all.columns) {
-        let groups = interleaved::groups(all.count);
-        return pack_svd(c, groups.flat_map(|first| side_by_side::svd_of_group(&all, first)));
-    }
-    match all.are_narrow() && all.rows.min(all.columns) >= FEW_COLUMNS {
-        true => pack_svd::<f32>(c, (0..all.count).map(|i| large_svd(&all.matrix(i)))),
-        false => pack_svd::<f64>(c, (0..all.count).map(|i| svd_of(&all.matrix(i)))),
-    }
-}
-
-/// U, the singular values, and V.
-type Svd<T> = (Matrix<T>, Vec<f64>, Matrix<T>);
-
-fn pack_svd<T: Real>(c: &Call<Tensor>, all: impl Iterator<Item = Svd<T>>) -> OpResult<Val<Tensor>> {
-    let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
-    let (full, shape) = (c.bool("full_matrices")?, c.leaf("A")?.shape());
-    let (rows, columns) = (shape[shape.len() - 2], shape[shape.len() - 1]);
-    for (mut u, s, mut v) in all {
-        if full {
-            let k = s.len();
-            (u, v) = (complete_basis(u, k, rows), complete_basis(v, k, columns));
-        }
-        left.extend(u.v);
-        values.extend(s);
-        right.extend(v.transposed().v);
-    }
-    pack_results(c, vec![T::results(left), values.into(), T::results(right)])
+    let (left, values, right) = singular_vectors(&all, full);
+    pack_results(c, vec![left, values.into(), right])
 }
 
 /// `left diag(scale) right^T`.

@@ -1,6 +1,6 @@
 //! Products with 4-bit weights. The other operand is quantised row by row at run time.
 
-use crate::op::rows::linalg::matrix::tensor_from_numbers;
+use crate::op::rows::linalg::results::tensor_from_numbers;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};

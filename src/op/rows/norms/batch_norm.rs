@@ -136,16 +136,25 @@ pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
 
 /// The result with the batch statistics as torch saves them; they are empty if they were not used.
 pub(super) fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
+    Ok(Val::Tuple(results_and_stats(b, c, training)?.0))
+}
+
+/// The results of [`with_statistics`], and the statistics if they were used.
+pub(super) fn results_and_stats(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    training: bool,
+) -> OpResult<(Vec<Val<Traced>>, Stats)> {
     let (out, stats) = normalise_batch(b, c, training)?;
     let dtype = saved_dtype(c)?;
-    let (mean, rstd) = match stats {
-        Some((mean, rstd)) => (b.to_dtype(&mean, dtype)?, b.to_dtype(&rstd, dtype)?),
+    let (mean, rstd) = match &stats {
+        Some(s) => (b.to_dtype(&s.mean, dtype)?, b.to_dtype(&s.rstd, dtype)?),
         None => {
             let none = b.full(&[Dim::Const(0)], Val::int(0), dtype)?;
             (none.clone(), none)
         }
     };
-    Ok(Val::Tuple(vec![out.into(), mean.into(), rstd.into()]))
+    Ok((vec![out.into(), mean.into(), rstd.into()], stats))
 }
 
 fn no_stats() -> Op {
@@ -272,9 +281,18 @@ pub(super) fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: 
     b.reshape(&v, &shape)
 }
 
-type Stats = Option<(Traced, Traced)>;
+/// The statistics of a batch, per channel.
+pub(super) struct BatchStats {
+    pub mean: Traced,
+    /// The mean of the squared differences from the mean.
+    pub var: Traced,
+    /// `1 / sqrt(var + eps)`.
+    rstd: Traced,
+}
 
-/// The result, and the batch statistics (mean and `1 / sqrt(var + eps)`) if they were used.
+type Stats = Option<BatchStats>;
+
+/// The result, and the batch statistics if they were used.
 fn normalise_batch(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Traced, Stats)> {
     let x = c.leaf("input")?;
     want_float(x, "batch_norm")?;
@@ -353,6 +371,10 @@ fn batch_stats(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Stats)>
         }
     }
     let channels = [x.shape()?[1].clone()];
-    let (mean, rstd) = (b.reshape(&n.mean, &channels)?, b.reshape(&n.rstd, &channels)?);
-    Ok((b.to_dtype(&y, x.dtype())?, Some((mean, rstd))))
+    let stats = BatchStats {
+        mean: b.reshape(&n.mean, &channels)?,
+        var: b.reshape(&n.var, &channels)?,
+        rstd: b.reshape(&n.rstd, &channels)?,
+    };
+    Ok((b.to_dtype(&y, x.dtype())?, Some(stats)))
 }

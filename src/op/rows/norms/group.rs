@@ -1,6 +1,6 @@
 //! Group normalisation.
 
-use super::{Normed, scale_shift, standardise, want_float};
+use super::{Normed, scale_shift, standardise, standardise_unconverted, want_float};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::Dim;
@@ -93,7 +93,10 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
     // One group needs no other shape, which would prevent channels-last layout.
     let mut out = if groups == 1 && shape.len() > 2 && x.shape()? == shape {
         let dims: Vec<_> = (1..shape.len()).collect();
-        standardise(b, &wide, &dims, c.f64("eps")?)?
+        match wide.dtype() == dtype {
+            true => standardise_unconverted(b, &wide, &dims, c.f64("eps")?)?,
+            false => standardise(b, &wide, &dims, c.f64("eps")?)?,
+        }
     } else {
         let g = Dim::Const(groups);
         let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;

@@ -3,10 +3,12 @@
 mod batch_norm;
 mod group;
 mod instance_norm;
+mod moments;
 pub(super) mod softmax;
 mod statistics;
 
 use self::group::group_rows;
+use self::moments::{Moments, moments_at_once, moments_of_parts};
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced};
@@ -104,6 +106,8 @@ fn other_rows() -> Vec<Op> {
 pub(in crate::op::rows) struct Normed {
     pub out: Traced,
     pub mean: Traced,
+    /// The mean of the squared differences from the mean.
+    pub var: Traced,
     pub rstd: Traced,
 }
 
@@ -130,14 +134,22 @@ pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
 
 /// `(x - mean) * rstd` over the dims `dims` of `x` (f32 or f64), with the statistics, in which these dims are kept.
 pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
-    let mean = b.reduce(OpId::Mean, x, dims, true)?;
-    let centred = b.sub(x, &mean)?;
-    let squares = b.mul(&centred, &centred)?;
-    let var = b.reduce(OpId::Mean, &squares, dims, true)?;
-    let var = b.add(&var, Val::Float(eps))?;
-    let rstd = b.rsqrt(&var)?;
+    let moments = moments_at_once(b, x, dims)?;
+    standardise_by(b, moments, eps)
+}
+
+/// [`standardise`] of elements that were not converted: long rows are read in parts, which for others would have to be stored.
+fn standardise_unconverted(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
+    let moments = moments_of_parts(b, x, dims)?;
+    standardise_by(b, moments, eps)
+}
+
+fn standardise_by(b: &mut dyn Build, moments: Moments, eps: f64) -> OpResult<Normed> {
+    let Moments { mean, var, centred } = moments;
+    let shifted = b.add(&var, Val::Float(eps))?;
+    let rstd = b.rsqrt(&shifted)?;
     let out = b.mul(&centred, &rstd)?;
-    Ok(Normed { out, mean, rstd })
+    Ok(Normed { out, mean, var, rstd })
 }
 
 /// Returns torch's error for a kernel that needs floats if `x` is not a float.

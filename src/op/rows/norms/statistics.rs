@@ -1,8 +1,8 @@
 //! The running statistics of normalisation in training.
 
-use super::batch_norm::{verify_batch, with_statistics};
+use super::batch_norm::{BatchStats, results_and_stats, verify_batch};
 use crate::op::{Build, Call, OpBuilder, OpError, OpId, OpResult, Traced};
-use crate::types::{DType, Val};
+use crate::types::{DType, Dim, Val};
 
 type RunningUpdate<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
 
@@ -30,18 +30,9 @@ pub(super) fn functional_batch_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpRe
 /// batch.
 fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) -> OpResult<Val<Traced>> {
     let training = c.bool("training")?;
-    let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
-        return Err(OpError::arg("input", "batch_norm returns three results"));
-    };
+    let (mut out, stats) = results_and_stats(b, c, training)?;
     if training {
-        let x = c.leaf("input")?;
-        let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
-        let wide = b.to_dtype(x, x.dtype().compute_dtype())?;
-        let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
-        let var = b.op(
-            OpId::Var,
-            [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
-        )?;
+        let (mean, var) = unbiased_stats(b, c.leaf("input")?, stats)?;
         out.extend(new(b, mean, var)?);
     } else {
         for name in ["running_mean", "running_var"] {
@@ -49,6 +40,29 @@ fn update_stats(b: &mut dyn Build, c: &Call<Traced>, new: &RunningUpdate<'_>) ->
         }
     }
     Ok(Val::Tuple(out))
+}
+
+/// The mean and the unbiased variance of a batch, from its statistics if its size is known.
+fn unbiased_stats(b: &mut dyn Build, x: &Traced, stats: Option<BatchStats>) -> OpResult<(Traced, Traced)> {
+    let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
+    let sizes = dims.iter().map(|&d| x.shape().map(|s| s[d].clone()));
+    let count = sizes
+        .collect::<OpResult<Vec<Dim>>>()?
+        .iter()
+        .fold(Dim::Const(1), |n, d| n.mul(d));
+    if let (Some(stats), Some(n)) = (stats, count.as_const()) {
+        // That of a single value is NaN.
+        let factor = n as f64 / (n - 1) as f64;
+        let var = b.mul(&stats.var, Val::Float(factor))?;
+        return Ok((stats.mean, var));
+    }
+    let wide = b.to_dtype(x, x.dtype().compute_dtype())?;
+    let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
+    let var = b.op(
+        OpId::Var,
+        [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
+    )?;
+    Ok((mean, var))
 }
 
 /// `(1 - momentum) * running + momentum * new` for mean and variance.

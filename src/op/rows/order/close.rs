@@ -1,7 +1,7 @@
 //! Long lines of integers that are close to each other: they are counted, or their distances from the least one are ordered, which take
 //! half the memory.
 
-use super::{FEW, Line, MANY, Placed};
+use super::{Line, Placed, are_few};
 use crate::tensor::with_wide_vectors;
 use std::ops::Range;
 
@@ -14,8 +14,7 @@ impl<P: Placed> Line<P> {
     /// Appends the places of the elements in a part of the line's order, if the elements are close enough; returns whether they are.
     pub(super) fn order_close(&mut self, part: Range<usize>) -> bool {
         let n = self.ranks.len();
-        let few = part.end <= FEW && n >= MANY * part.end;
-        if n < LONG || few || part.is_empty() {
+        if n < LONG || are_few(part.end, n) || part.is_empty() {
             return false;
         }
         let (least, greatest) = with_wide_vectors(|| bounds(&self.ranks));
@@ -31,6 +30,7 @@ impl<P: Placed> Line<P> {
             ranks: self.ranks.iter().map(|&r| (r.into() - least.into()) as u32).collect(),
             placed: vec![],
             order: std::mem::take(&mut self.order),
+            expects_ties: false,
         };
         near.order_part(part);
         self.order = near.order;
@@ -62,7 +62,7 @@ impl<P: Placed> Line<P> {
 
 /// The least and the greatest of some ranks.
 #[inline(always)]
-fn bounds<R: Copy + Ord>(ranks: &[R]) -> (R, R) {
+pub(super) fn bounds<R: Copy + Ord>(ranks: &[R]) -> (R, R) {
     let (mut least, mut greatest) = (ranks[0], ranks[0]);
     for &r in ranks {
         least = if r < least { r } else { least };
@@ -81,6 +81,7 @@ mod tests {
         let n = ranks.len();
         for part in [0..n, 0..n / 2, n / 2..n / 2 + 1, n - 9..n] {
             let mut line = Line::<u128> {
+                expects_ties: false,
                 ranks: ranks.clone(),
                 placed: vec![],
                 order: vec![],

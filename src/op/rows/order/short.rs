@@ -1,6 +1,6 @@
 //! The order of many short lines at once: a sorting network compares the same two places of all of them in vectors.
 
-use super::{Placed, rank_of_f32, rank_of_f64, rank_of_i64, with_ranks};
+use super::{Placed, Ties, rank_of_f32, rank_of_f64, rank_of_i64, with_ranks};
 use crate::op::rows::fill::units_per_part;
 use crate::op::rows::lines::DimLines;
 use crate::parallel::Pool;
@@ -32,7 +32,7 @@ impl ShortOrders {
         t: &Tensor,
         lines: &DimLines,
         descending: bool,
-        wanted: Range<usize>,
+        (wanted, ties): (Range<usize>, Ties),
         pool: &Pool,
     ) -> Option<ShortOrders> {
         let dtype = t.dtype();
@@ -50,6 +50,7 @@ impl ShortOrders {
                 lines,
                 descending,
                 wanted,
+                ties,
             };
             orders.find::<P>(&mut places, pool)
         }, else return None);
@@ -70,6 +71,7 @@ struct Orders<'a, E, F> {
     lines: &'a DimLines,
     descending: bool,
     wanted: Range<usize>,
+    ties: Ties,
 }
 
 impl<E: Element, F> Orders<'_, E, F> {
@@ -84,21 +86,62 @@ impl<E: Element, F> Orders<'_, E, F> {
         // An element takes about as many exchanges as lines have places.
         let blocks = units_per_part(places.len() / block, 4 * LANES * n * size_of::<P>(), pool);
         pool.run_parts(places, blocks * block, |part, places| {
-            let mut elements = vec![[self.elements[0]; LANES]; n];
-            let mut placed = vec![[P::new(P::Rank::default(), 0); LANES]; n];
-            for (b, places) in places.chunks_exact_mut(block).enumerate() {
-                self.read((part * blocks + b) * LANES, &mut elements);
-                run_wide(OrderLanes {
-                    elements: &elements,
-                    rank: self.rank,
-                    descending: self.descending,
-                    network: &network,
-                    placed: &mut placed,
-                    wanted: self.wanted.clone(),
-                    places,
-                });
-            }
+            self.order_blocks::<P>(part * blocks, &network, places)
         });
+    }
+
+    /// Writes the wanted places of some blocks of lines, from number `first` on.
+    fn order_blocks<P: Placed>(&self, first: usize, network: &[(u8, u8)], places: &mut [u8])
+    where
+        F: Fn(E) -> P::Rank + Copy,
+    {
+        let n = self.lines.len;
+        let mut elements = vec![[self.elements[0]; LANES]; n];
+        let mut placed = vec![[P::new(P::Rank::default(), 0); LANES]; n];
+        let mut line = vec![P::new(P::Rank::default(), 0); n];
+        let distinct = match self.ties.is_stable(n) {
+            true => 0..0,
+            false => Ties::pairs_that_differ(&self.wanted, n),
+        };
+        // Whether torch's algorithm runs for all lanes, so that the network is in vain.
+        let mut arranges_all = self.ties.is_unsorted(self.wanted.end, n);
+        for (b, places) in places.chunks_exact_mut(LANES * self.wanted.len()).enumerate() {
+            self.read((first + b) * LANES, &mut elements);
+            let mut tied = [arranges_all; LANES];
+            let order = OrderLanes {
+                elements: &elements,
+                rank: self.rank,
+                descending: self.descending,
+                network,
+                placed: &mut placed,
+                wanted: self.wanted.clone(),
+                places: &mut *places,
+                distinct: distinct.clone(),
+                tied: &mut tied,
+            };
+            if !arranges_all {
+                run_wide(order);
+            }
+            for (lane, _) in tied.iter().enumerate().filter(|(_, is_tied)| **is_tied) {
+                self.arrange_lane(lane, &elements, &mut line, places);
+            }
+            arranges_all |= 2 * tied.iter().filter(|is_tied| **is_tied).count() > LANES;
+        }
+    }
+
+    /// Writes the wanted places of a lane in which elements are equal.
+    fn arrange_lane<P: Placed>(&self, lane: usize, elements: &[[E; LANES]], line: &mut [P], places: &mut [u8])
+    where
+        F: Fn(E) -> P::Rank,
+    {
+        for (k, (to, row)) in line.iter_mut().zip(elements).enumerate() {
+            let rank = (self.rank)(row[lane]);
+            *to = P::new(if self.descending { !rank } else { rank }, k);
+        }
+        self.ties.arrange(line, &self.wanted);
+        for (to, p) in places[lane..].iter_mut().step_by(LANES).zip(&line[self.wanted.clone()]) {
+            *to = p.place() as u8;
+        }
     }
 
     /// Reads lines from number `first` on, as many as there are lanes or lines.
@@ -130,6 +173,10 @@ struct OrderLanes<'a, P, E, F> {
     wanted: Range<usize>,
     /// The wanted places of all lanes, one after the other.
     places: &'a mut [u8],
+    /// The places in the order whose elements must differ from the next ones.
+    distinct: Range<usize>,
+    /// The lanes in which some do not.
+    tied: &'a mut [bool; LANES],
 }
 
 impl<P: Placed, E: Element, F: Fn(E) -> P::Rank> WideLoop for OrderLanes<'_, P, E, F> {
@@ -150,6 +197,12 @@ impl<P: Placed, E: Element, F: Fn(E) -> P::Rank> WideLoop for OrderLanes<'_, P, 
                 let (x, y) = (a[j], b[j]);
                 a[j] = if y < x { y } else { x };
                 b[j] = if y < x { x } else { y };
+            }
+        }
+        for k in self.distinct {
+            let (a, b) = (&self.placed[k], &self.placed[k + 1]);
+            for j in 0..LANES {
+                self.tied[j] |= a[j].rank() == b[j].rank();
             }
         }
         let placed = self.placed[self.wanted].iter();
@@ -238,7 +291,13 @@ mod tests {
                 (DType::F64, true),
                 (DType::BF16, false),
             ] {
-                let orders = ShortOrders::new(&t.to(dtype), &lines, descending, wanted.clone(), &Pool::new(2));
+                let orders = ShortOrders::new(
+                    &t.to(dtype),
+                    &lines,
+                    descending,
+                    (wanted.clone(), Ties::Stable),
+                    &Pool::new(2),
+                );
                 assert_eq!(orders.is_none(), n > LONGEST_WIDE && dtype == DType::F64);
                 let Some(orders) = orders else { continue };
                 for line in 0..outer * inner {

@@ -3,7 +3,8 @@
 use super::lanes::LANES;
 use super::planes::Divisor;
 use super::row_windows::{RowWindows, add_row};
-use super::window::Planes;
+use super::sums::mean_of_windows;
+use super::window::{Planes, PoolWindow};
 use crate::op::rows::dense::Number;
 use crate::tensor::WideLoop;
 use crate::types::DType;
@@ -22,7 +23,10 @@ impl<T: Number> WideLoop for MeanPlanes<'_, T> {
         let (p, divisor) = (self.planes, self.divisor);
         let planes = self.x.chunks_exact(p.plane());
         let planes = planes.zip(self.out.chunks_exact_mut(p.out_plane()));
-        let windows = RowWindows::new(&p.windows[2]);
+        if p.may_sum_windows() {
+            return mean_of_windows(p, divisor, self.x, self.out);
+        }
+        let windows = RowWindows::new(&p.windows[2], divisor);
         if p.is_small() && !p.may_sum_columns() {
             for (x, out) in planes {
                 mean_in_order(p, divisor, x, &windows, out);
@@ -42,7 +46,7 @@ impl<T: Number> WideLoop for MeanPlanes<'_, T> {
 }
 
 /// The shortest rows whose columns are added in vectors.
-const SHORTEST: usize = 12;
+pub(super) const SHORTEST: usize = 12;
 
 impl Planes {
     /// Whether columns are summed first even in small planes. Integers may be added in any order.
@@ -54,7 +58,7 @@ impl Planes {
 /// The means of the windows of a small plane. Each sum is in the order of the elements, as in planes that are pooled in lanes. Sums of a
 /// row of windows take turns, because additions of one wait for each other.
 #[inline(always)]
-fn mean_in_order<T: Number>(p: &Planes, divisor: Divisor, x: &[T], windows: &RowWindows, out: &mut [T]) {
+fn mean_in_order<T: Number>(p: &Planes, divisor: Divisor, x: &[T], windows: &RowWindows<T>, out: &mut [T]) {
     let [_, h, w] = p.size;
     for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(p.windows[2].len())) {
         out.fill(T::default());
@@ -143,25 +147,77 @@ fn mean_of_band<T: Number>(
     p: &Planes,
     divisor: Divisor,
     x: &[T],
-    (windows, band): (&RowWindows, &mut [T]),
+    (windows, band): (&RowWindows<T>, &mut [T]),
     out: &mut [T],
 ) {
-    let [_, h, w] = p.size;
-    for ((depth, height), out) in p.rows().zip(out.chunks_exact_mut(p.windows[2].len())) {
+    let ([_, h, w], n) = (p.size, p.windows[2].len());
+    let mut before = None;
+    for (r, (depth, height)) in p.rows().enumerate() {
+        let (done, rest) = out.split_at_mut(r * n);
+        let out = &mut rest[..n];
+        let rows = [depth.start, depth.end, height.start, height.end];
+        // Pools that enlarge have rows of windows over the same rows of elements.
+        if before == Some(rows) {
+            out.copy_from_slice(&done[(r - 1) * n..]);
+            continue;
+        }
+        before = Some(rows);
         out.fill(T::default());
         let is_line = depth.end == depth.start + 1 && height.end == height.start + 1;
         if is_line {
             windows.add(&x[(depth.start * h + height.start) * w..][..w], out);
         } else {
+            sum_columns(x, [h, w], [depth, height], band);
+            windows.add(band, out);
+        }
+        windows.divide(divisor, [depth, height], out);
+    }
+}
+
+/// The most elements whose columns are summed one vector after the other; others do not stay in the cache.
+const CACHED: usize = 4096;
+
+/// The sums of the columns of some rows.
+#[inline(always)]
+fn sum_columns<T: Number>(x: &[T], [h, w]: [usize; 2], rows: [&PoolWindow; 2], band: &mut [T]) {
+    const N: usize = 16;
+    let [depth, height] = rows;
+    let count = (depth.present() * height.present()) as usize;
+    match w {
+        N.. if count.saturating_mul(w) <= CACHED => sum_column_vectors::<T, N>(x, [h, w], rows, band),
+        8..N => sum_column_vectors::<T, 8>(x, [h, w], rows, band),
+        _ => {
             band.fill(T::default());
             for i in depth.start..depth.end {
                 for j in height.start..height.end {
                     add_row(&x[(i * h + j) * w..][..w], band);
                 }
             }
-            windows.add(band, out);
         }
-        windows.divide(divisor, [depth, height], out);
+    }
+}
+
+/// [`sum_columns`] with sums in a vector of `N` columns, of which there are at least as many.
+#[inline(always)]
+fn sum_column_vectors<T: Number, const N: usize>(
+    x: &[T],
+    [h, w]: [usize; 2],
+    [depth, height]: [&PoolWindow; 2],
+    band: &mut [T],
+) {
+    for first in (0..w).step_by(N) {
+        // The last vector begins earlier if there are not so many columns left.
+        let first = first.min(w - N);
+        let mut sums = [T::default(); N];
+        for i in depth.start..depth.end {
+            for j in height.start..height.end {
+                let row = &x[(i * h + j) * w + first..][..N];
+                for k in 0..N {
+                    sums[k] = sums[k].add(row[k]);
+                }
+            }
+        }
+        band[first..first + N].copy_from_slice(&sums);
     }
 }
 
@@ -183,9 +239,12 @@ mod tests {
             (48, 50, 20),
             (3, 40, 40),
             (70, 33, 1),
+            (50, 60, 120),
+            (50, 60, 99),
+            (3, 1000, 1700),
         ] {
             let x: Vec<f32> = (0..2 * h * w).map(|i| (i * 7 % 23) as f32 - 9.0).collect();
-            let rows = out.min(h);
+            let rows = if out > w { h * out / w } else { out.min(h) };
             let call = Call {
                 op: by_name("adaptive_avg_pool2d").expect("a row"),
                 args: vec![
@@ -254,6 +313,10 @@ mod tests {
             (6, 700, [[2, 3], [2, 2], [0, 1]], true),
             (70, 40, [[4, 5], [3, 1], [2, 2]], true),
             (64, 64, [[7, 7], [7, 7], [0, 0]], false),
+            (7, 7, [[7, 7], [7, 7], [0, 0]], false),
+            (6, 11, [[2, 3], [2, 3], [0, 0]], false),
+            (5, 9, [[2, 4], [2, 4], [1, 2]], false),
+            (14, 14, [[7, 7], [7, 7], [0, 0]], false),
         ] {
             for (counts, large) in [(true, 0), (false, i64::MAX / 100)] {
                 let x: Vec<i64> = (0..17 * h * w).map(|i| (i * 7 % 23) as i64 - 11 + large).collect();

@@ -6,6 +6,7 @@ mod means;
 mod narrow;
 mod planes;
 mod row_windows;
+mod sums;
 mod unpool;
 mod window;
 

@@ -4,49 +4,15 @@
 use super::lanes::LANES;
 use super::planes::{Divisor, max_of, mean_of};
 use super::window::Planes;
-use crate::op::rows::dense::Number;
 use crate::op::rows::fill::run_pairs;
+use crate::op::rows::narrow::Narrow;
 use crate::parallel::Pool;
-use crate::tensor::{Element, ViewMut, round_to_bf16s, round_to_f16s, widen_bf16s, widen_f16s, with_wide_vectors};
+use crate::tensor::ViewMut;
 use crate::types::DType;
 use half::{bf16, f16};
 
 /// The number of elements that are widened at once, if planes are small.
 const AT_ONCE: usize = 16 << 10;
-
-/// An element type that is not computed with.
-trait Narrow: Element {
-    /// The type that is computed with.
-    type Wide: Number;
-    fn widen(x: &[Self], out: &mut [Self::Wide]);
-    fn round(x: &[Self::Wide], out: &mut [Self]);
-}
-
-macro_rules! halves {
-    ($($t:ident $widen:ident $round:ident),*) => { $(impl Narrow for $t {
-        type Wide = f32;
-        fn widen(x: &[$t], out: &mut [f32]) {
-            $widen(x, out);
-        }
-        fn round(x: &[f32], out: &mut [$t]) {
-            $round(x, out);
-        }
-    })* };
-}
-halves!(bf16 widen_bf16s round_to_bf16s, f16 widen_f16s round_to_f16s);
-
-macro_rules! integers {
-    ($($t:ident),*) => { $(impl Narrow for $t {
-        type Wide = i64;
-        fn widen(x: &[$t], out: &mut [i64]) {
-            with_wide_vectors(|| out.iter_mut().zip(x).for_each(|(o, &x)| *o = x.into()));
-        }
-        fn round(x: &[i64], out: &mut [$t]) {
-            with_wide_vectors(|| out.iter_mut().zip(x).for_each(|(o, &x)| *o = x as $t));
-        }
-    })* };
-}
-integers!(i32, i16, i8, u8);
 
 impl Planes {
     /// Whether the operand is of a narrow type, so that it was not converted.

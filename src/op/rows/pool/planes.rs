@@ -125,7 +125,9 @@ impl Divisor {
         match self {
             Divisor::InTurn => {
                 for v in window {
-                    T::divide_all(sums, v.present());
+                    if v.present() != 1 {
+                        T::divide_all(sums, v.present());
+                    }
                 }
             }
             Divisor::Fixed(n) => T::divide_all(sums, n),
@@ -140,7 +142,7 @@ impl Divisor {
 
 /// The means of planes.
 pub(super) fn mean_of<T: Number>(p: &Planes, divisor: Divisor, x: &[T], out: &mut [T]) {
-    let lanes = match p.may_sum_columns() {
+    let lanes = match p.may_sum_columns() || p.may_sum_windows() {
         true => 0,
         false => p.in_lanes(out.len() / p.out_plane()),
     };

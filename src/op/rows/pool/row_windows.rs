@@ -6,10 +6,66 @@ use crate::op::rows::dense::Number;
 use std::ops::Range;
 
 /// The windows of a row.
-pub(super) struct RowWindows<'a> {
+pub(super) struct RowWindows<'a, T> {
     each: &'a [PoolWindow],
     /// The windows in runs; empty if runs are so short that adding windows one by one is faster.
     runs: Vec<Run>,
+    /// The windows, if they are not in runs and have one or two elements each, as those of adaptive pools that enlarge.
+    narrow: Option<NarrowWindows<T>>,
+}
+
+/// Windows of one or two elements.
+struct NarrowWindows<T> {
+    /// The places of the first and of the last element.
+    ends: Vec<[u32; 2]>,
+    /// The numbers of elements; empty if all are 1.
+    sizes: Vec<T>,
+}
+
+impl<T: Number> NarrowWindows<T> {
+    fn new(each: &[PoolWindow]) -> Option<NarrowWindows<T>> {
+        let ends_of = |w: &PoolWindow| match (w.step, w.present()) {
+            (1, 1 | 2) => Some([u32::try_from(w.start).ok()?, u32::try_from(w.end - 1).ok()?]),
+            _ => None,
+        };
+        let ends = each.iter().map(ends_of).collect::<Option<Vec<_>>>()?;
+        let sizes = match each.iter().all(|w| w.present() == 1) {
+            true => vec![],
+            false => each.iter().map(|w| T::from_f64(w.present() as f64)).collect(),
+        };
+        Some(NarrowWindows { ends, sizes })
+    }
+
+    /// Adds the elements of a row to the sums of its windows.
+    #[inline(always)]
+    fn add(&self, row: &[T], sums: &mut [T]) {
+        let ends = &self.ends[..sums.len()];
+        if self.sizes.is_empty() {
+            for k in 0..sums.len() {
+                sums[k] = sums[k].add(row[ends[k][0] as usize]);
+            }
+            return;
+        }
+        for k in 0..sums.len() {
+            let [first, last] = ends[k].map(|at| at as usize);
+            // Sums begin with zero, so that adding another changes no sign.
+            let more = if last > first { row[last] } else { T::default() };
+            sums[k] = sums[k].add(row[first]).add(more);
+        }
+    }
+
+    /// Divides the sums by the numbers of elements in each dim in turn.
+    #[inline(always)]
+    fn divide(&self, outer: [&PoolWindow; 2], sums: &mut [T]) {
+        for w in outer {
+            if w.present() != 1 {
+                T::divide_all(sums, w.present());
+            }
+        }
+        for k in 0..self.sizes.len().min(sums.len()) {
+            sums[k] = sums[k].div(self.sizes[k]);
+        }
+    }
 }
 
 /// The shortest mean length of runs.
@@ -24,18 +80,26 @@ struct Run {
     stride: usize,
 }
 
-impl RowWindows<'_> {
-    pub(super) fn new(each: &[PoolWindow]) -> RowWindows<'_> {
+impl<T: Number> RowWindows<'_, T> {
+    pub(super) fn new(each: &[PoolWindow], divisor: Divisor) -> RowWindows<'_, T> {
         let mut runs = runs_of(each);
         if runs.len() * SHORTEST_RUN > each.len() {
             runs.clear();
         }
-        RowWindows { each, runs }
+        let is_narrow = runs.is_empty() && matches!(divisor, Divisor::InTurn);
+        RowWindows {
+            each,
+            runs,
+            narrow: is_narrow.then(|| NarrowWindows::new(each)).flatten(),
+        }
     }
 
     /// Adds the elements of a row to the sums of its windows, each in order.
     #[inline(always)]
-    pub(super) fn add<T: Number>(&self, row: &[T], sums: &mut [T]) {
+    pub(super) fn add(&self, row: &[T], sums: &mut [T]) {
+        if let Some(narrow) = &self.narrow {
+            return narrow.add(row, sums);
+        }
         if self.runs.is_empty() {
             for (sum, w) in sums.iter_mut().zip(self.each) {
                 let part = row.get(w.start..w.end).unwrap_or_default();
@@ -61,7 +125,10 @@ impl RowWindows<'_> {
 
     /// Divides the sums of the windows.
     #[inline(always)]
-    pub(super) fn divide<T: Number>(&self, divisor: Divisor, [depth, height]: [&PoolWindow; 2], sums: &mut [T]) {
+    pub(super) fn divide(&self, divisor: Divisor, [depth, height]: [&PoolWindow; 2], sums: &mut [T]) {
+        if let Some(narrow) = &self.narrow {
+            return narrow.divide([depth, height], sums);
+        }
         if self.runs.is_empty() {
             for (sum, width) in sums.iter_mut().zip(self.each) {
                 divisor.divide_all(std::slice::from_mut(sum), [depth, height, width]);

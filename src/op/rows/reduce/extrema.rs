@@ -1,6 +1,6 @@
 //! Positions of extrema.
 
-use super::half_order::arg_halves;
+use super::half_order::{are_short_rows, arg_halves, arg_short_rows};
 use super::packed::{BestInFewColumns, BestInShortLines, FEW, SHORT, are_few_long_columns};
 use super::scan::{lines_of, place_type};
 use crate::op::pointwise::not_implemented;
@@ -44,10 +44,10 @@ const LANES: usize = 32;
 
 /// The position within a line of the first element that no other element beats.
 #[inline(always)]
-fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
+fn best_in_line<T: Cell, const LARGEST: bool>(line: &[T]) -> usize {
     let Some(&first) = line.first() else { return 0 };
     let better = |x: T, best: T| {
-        let wins = if largest { x > best } else { x < best };
+        let wins = if LARGEST { x > best } else { x < best };
         if wins { x } else { best }
     };
     let (mut best, mut nan) = ([first; LANES], false);
@@ -86,40 +86,38 @@ fn first_place<T: Copy>(line: &[T], matches: impl Fn(T) -> bool) -> usize {
 }
 
 /// [`best_in_line`] of lines of `n` elements.
-struct BestInLines<'a, T> {
+struct BestInLines<'a, T, const LARGEST: bool> {
     v: &'a [T],
     n: usize,
-    largest: bool,
     out: &'a mut [i64],
 }
 
-impl<T: Cell> WideLoop for BestInLines<'_, T> {
+impl<T: Cell, const LARGEST: bool> WideLoop for BestInLines<'_, T, LARGEST> {
     #[inline(always)]
     fn run(self) {
         for (o, line) in self.out.iter_mut().zip(self.v.chunks_exact(self.n)) {
-            *o = best_in_line(line, self.largest) as i64;
+            *o = best_in_line::<T, LARGEST>(line) as i64;
         }
     }
 }
 
 /// [`best_in_line`] of some columns, from `first` on, of rows of `width` elements.
-struct BestInColumns<'a, T> {
+struct BestInColumns<'a, T, const LARGEST: bool> {
     rows: &'a [T],
     width: usize,
     first: usize,
-    largest: bool,
     best: Vec<T>,
     out: &'a mut [i64],
 }
 
-impl<T: Cell> WideLoop for BestInColumns<'_, T> {
+impl<T: Cell, const LARGEST: bool> WideLoop for BestInColumns<'_, T, LARGEST> {
     #[inline(always)]
     fn run(mut self) {
         self.out.fill(0);
         for (k, row) in self.rows.chunks_exact(self.width).enumerate().skip(1) {
             let row = &row[self.first..][..self.out.len()];
             for ((b, o), &x) in self.best.iter_mut().zip(self.out.iter_mut()).zip(row) {
-                let better = if self.largest { x > *b } else { x < *b };
+                let better = if LARGEST { x > *b } else { x < *b };
                 let take = !b.is_nan() & (x.is_nan() | better);
                 *b = if take { x } else { *b };
                 *o = if take { k as i64 } else { *o };
@@ -142,6 +140,9 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
         arg_halves(t.dtype(), cells_of(t.bytes()), &lines, largest, out, pool);
         return Ok(());
     }
+    if are_short_rows(&lines) && arg_short_integers(t, lines.len, largest, out, pool) {
+        return Ok(());
+    }
     let is_long_row = lines.inner == 1 && lines.len > SHORT;
     if matches!(t.dtype(), DType::U8 | DType::I8 | DType::I16) && !is_long_row {
         // Masks of narrower elements would have to be extended to select places.
@@ -157,7 +158,29 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     Ok(())
 }
 
+/// The positions of the extrema in short rows of `n` narrow integers; returns whether the elements are such integers.
+fn arg_short_integers(t: &Tensor, n: usize, largest: bool, out: &mut [i64], pool: &Pool) -> bool {
+    let bytes = t.bytes();
+    let key = move |x: i32| if largest { x } else { !x };
+    match t.dtype() {
+        DType::U8 => arg_short_rows(cells_of(bytes), n, |x: u8| key(x.into()), out, pool),
+        DType::I8 => arg_short_rows(cells_of(bytes), n, |x: i8| key(x.into()), out, pool),
+        DType::I16 => arg_short_rows(cells_of(bytes), n, |x: i16| key(x.into()), out, pool),
+        _ => return false,
+    }
+    true
+}
+
+/// The positions of the extrema of all lines.
 pub(super) fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
+    match largest {
+        true => arg_lines_towards::<T, true>(v, lines, out, pool),
+        false => arg_lines_towards::<T, false>(v, lines, out, pool),
+    }
+}
+
+/// [`arg_lines`] for the largest or the smallest elements. A direction that is no constant would keep loops from becoming vector code.
+fn arg_lines_towards<T: Cell, const LARGEST: bool>(v: &[T], lines: &DimLines, out: &mut [i64], pool: &Pool) {
     if v.is_empty() {
         return;
     }
@@ -167,40 +190,33 @@ pub(super) fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: 
     if width == 1 && !short {
         return pool.run_parts(out, count, |i, out| {
             let v = &v[i * count * n..];
-            run_wide(BestInLines { v, n, largest, out });
+            run_wide(BestInLines::<_, LARGEST> { v, n, out });
         });
     }
     if lines.outer == 1 && !are_few_long_columns(n, width) {
-        return pool.run_parts(out, count, |i, out| columns(v, width, i * count, largest, out));
+        return pool.run_parts(out, count, |i, out| columns::<_, LARGEST>(v, width, i * count, out));
     }
     let blocks = count.div_ceil(width);
     pool.run_parts(out, blocks * width, |i, out| {
         let v = &v[i * blocks * n * width..][..out.len() * n];
         if short {
-            return run_wide(BestInShortLines {
-                v,
-                n,
-                width,
-                largest,
-                out,
-            });
+            return run_wide(BestInShortLines::<_, LARGEST> { v, n, width, out });
         }
         let pairs = out.chunks_exact_mut(width).zip(v.chunks_exact(n * width));
         pairs.for_each(|(out, v)| match are_few_long_columns(n, width) {
-            true => run_wide(BestInFewColumns { v, largest, out }),
-            false => columns(v, width, 0, largest, out),
+            true => run_wide(BestInFewColumns::<_, LARGEST> { v, out }),
+            false => columns::<_, LARGEST>(v, width, 0, out),
         });
     });
 }
 
 /// The positions of the extrema of columns, from `first` on, of rows of `width` elements.
-fn columns<T: Cell>(rows: &[T], width: usize, first: usize, largest: bool, out: &mut [i64]) {
+fn columns<T: Cell, const LARGEST: bool>(rows: &[T], width: usize, first: usize, out: &mut [i64]) {
     let best = rows[first..][..out.len()].to_vec();
-    run_wide(BestInColumns {
+    run_wide(BestInColumns::<_, LARGEST> {
         rows,
         width,
         first,
-        largest,
         best,
         out,
     });

@@ -1,6 +1,8 @@
 //! The order of 16-bit floats, by integers of as many bits: comparing these takes no conversions, and a vector holds twice as many.
 
 use super::extrema::arg_lines;
+use super::packed::{BestKeyInShortLines, SHORT};
+use crate::op::rows::fill::units_per_part;
 use crate::op::rows::lines::DimLines;
 use crate::parallel::Pool;
 use crate::tensor::{WideLoop, run_wide};
@@ -43,11 +45,45 @@ fn write_keys(dtype: DType, bits: &[i16], largest: bool, keys: &mut [i16]) {
     }
 }
 
+/// The key of a float among those of which the greatest is the extremum.
+fn ordered<const INFINITY: i16>(largest: bool) -> impl Fn(i16) -> i32 + Copy + Sync {
+    move |bits| {
+        let key = order_key::<INFINITY>(bits, largest);
+        i32::from(if largest { key } else { !key })
+    }
+}
+
+/// Whether lines are rows for which [`arg_short_rows`] is meant.
+pub(super) fn are_short_rows(lines: &DimLines) -> bool {
+    lines.inner == 1 && lines.outer > 1 && (1..=SHORT).contains(&lines.len)
+}
+
+/// The positions of the greatest keys in rows of `n` elements.
+pub(super) fn arg_short_rows<T: Copy + Sync>(
+    v: &[T],
+    n: usize,
+    key: impl Fn(T) -> i32 + Copy + Sync,
+    out: &mut [i64],
+    pool: &Pool,
+) {
+    let rows = units_per_part(out.len(), 4 * n * size_of::<T>(), pool);
+    pool.run_parts(out, rows, |i, out| {
+        let v = &v[i * rows * n..][..out.len() * n];
+        run_wide(BestKeyInShortLines { v, n, key, out });
+    });
+}
+
 /// The number of keys that are made at once: as many as the L1 cache and the L2 cache hold with the elements.
 const AT_ONCE: usize = 32 << 10;
 
 /// [`arg_lines`] of the 16-bit floats with these bits.
 pub(super) fn arg_halves(dtype: DType, bits: &[i16], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
+    if are_short_rows(lines) {
+        return match dtype {
+            DType::F16 => arg_short_rows(bits, lines.len, ordered::<F16_INFINITY>(largest), out, pool),
+            _ => arg_short_rows(bits, lines.len, ordered::<BF16_INFINITY>(largest), out, pool),
+        };
+    }
     let block = lines.len * lines.inner;
     let blocks = (AT_ONCE / block.max(1)).max(1);
     if lines.outer <= blocks {
@@ -71,6 +107,37 @@ pub(super) fn arg_halves(dtype: DType, bits: &[i16], lines: &DimLines, largest: 
 mod tests {
     use super::*;
     use half::{bf16, f16};
+
+    #[test]
+    fn short_rows_have_the_places_of_long_ones() {
+        let numbers = [
+            1.0,
+            -0.0,
+            0.0,
+            f32::NAN,
+            3.0,
+            -2.0,
+            f32::INFINITY,
+            3.0,
+            f32::NEG_INFINITY,
+            f32::NAN,
+        ];
+        for n in [1, 3, 10] {
+            let v: Vec<f32> = numbers.iter().cycle().take(40 * n + 3 * n).copied().collect();
+            let bits: Vec<i16> = v.iter().map(|x| bf16::from_f32(*x).to_bits() as i16).collect();
+            for largest in [true, false] {
+                let (mut got, mut want) = (vec![-1; 43], vec![-1; 43]);
+                let lines = DimLines {
+                    outer: 43,
+                    len: n,
+                    inner: 1,
+                };
+                arg_halves(DType::BF16, &bits, &lines, largest, &mut got, &Pool::new(1));
+                arg_lines(&v, &lines, largest, &mut want, &Pool::new(1));
+                assert_eq!(got, want, "{n} {largest}");
+            }
+        }
+    }
 
     #[test]
     fn keys_have_the_order_of_the_numbers() {

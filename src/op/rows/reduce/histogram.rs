@@ -182,7 +182,7 @@ fn rows_of(x: &Tensor) -> Tensor {
 }
 
 fn vector_tensor(dtype: DType, v: Vec<f64>) -> OpResult<Tensor> {
-    crate::op::rows::linalg::matrix::tensor_from_numbers(dtype, &[v.len()], v)
+    crate::op::rows::linalg::results::tensor_from_numbers(dtype, &[v.len()], v)
 }
 
 /// The edges for each column of `x`.

@@ -3,6 +3,7 @@
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::sizes_around;
 use crate::op::rows::fill::units_per_part;
+use crate::op::rows::order::{Placed, Ties, rank_of_f32, rank_of_f64, rank_of_i64};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
 use crate::parallel::Pool;
 use crate::tensor::{Element, Tensor, ViewMut, cells_of_mut, widen_f16};
@@ -41,51 +42,8 @@ fn mode_type(c: &Call<TensorType>) -> OpResult<Type> {
     Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
 }
 
-/// An element's rank above its place in a line, as one integer: sorting such integers is much faster than sorting places by elements.
-trait Key: Copy + Ord + Default {
-    type Rank;
-    fn new(rank: Self::Rank, place: usize) -> Self;
-    fn place(self) -> usize;
-}
-
-impl Key for u64 {
-    type Rank = u32;
-    fn new(rank: u32, place: usize) -> u64 {
-        (rank as u64) << 32 | place as u64
-    }
-    fn place(self) -> usize {
-        self as u32 as usize
-    }
-}
-
-impl Key for u128 {
-    type Rank = u64;
-    fn new(rank: u64, place: usize) -> u128 {
-        (rank as u128) << 64 | place as u128
-    }
-    fn place(self) -> usize {
-        self as u64 as usize
-    }
-}
-
-/// The order of `f32::total_cmp`.
-fn rank_of_f32(x: f32) -> u32 {
-    let bits = x.to_bits();
-    bits ^ ((bits as i32 >> 31) as u32 | 1 << 31)
-}
-
-/// The order of `f64::total_cmp`.
-fn rank_of_f64(x: f64) -> u64 {
-    let bits = x.to_bits();
-    bits ^ ((bits as i64 >> 63) as u64 | 1 << 63)
-}
-
 fn rank_of_i32(x: i32) -> u32 {
     x as u32 ^ 1 << 31
-}
-
-fn rank_of_i64(x: i64) -> u64 {
-    x as u64 ^ 1 << 63
 }
 
 /// A tensor as `[outer, n, inner]`; the mode is along `n`.
@@ -103,30 +61,37 @@ impl ModeLines {
     }
 
     /// Writes the place of each line's mode. A line's elements fit a key's place.
-    fn find<T: Element + PartialEq, K: Key>(&self, x: &[T], rank: fn(T) -> K::Rank, places: &mut [i64], pool: &Pool) {
+    fn find<T: Element + PartialEq, P: Placed>(
+        &self,
+        x: &[T],
+        rank: fn(T) -> P::Rank,
+        places: &mut [i64],
+        pool: &Pool,
+    ) {
         let len = units_per_part(self.outer * self.inner, self.n * size_of::<T>(), pool);
         pool.run_parts(places, len, |part, places| {
-            let mut keys = vec![K::default(); self.n];
+            let mut placed = vec![P::new(P::Rank::default(), 0); self.n];
             for (i, place) in places.iter_mut().enumerate() {
                 let line = part * len + i;
-                for (k, key) in keys.iter_mut().enumerate() {
-                    *key = K::new(rank(x[self.position(line, k)]), k);
+                for (k, p) in placed.iter_mut().enumerate() {
+                    *p = P::new(rank(x[self.position(line, k)]), k);
                 }
-                keys.sort_unstable();
-                let same = |a: K, b: K| x[self.position(line, a.place())] == x[self.position(line, b.place())];
-                *place = longest_run(&keys, same) as i64;
+                // Which of the most frequent elements is last depends on the algorithm.
+                Ties::Sort.arrange(&mut placed, &(0..self.n));
+                let same = |a: P, b: P| x[self.position(line, a.place())] == x[self.position(line, b.place())];
+                *place = longest_run(&placed, same) as i64;
             }
         });
     }
 }
 
 /// The place of the last element of the first longest run of equal elements.
-fn longest_run<K: Key>(keys: &[K], same: impl Fn(K, K) -> bool) -> usize {
+fn longest_run<P: Placed>(placed: &[P], same: impl Fn(P, P) -> bool) -> usize {
     let (mut best, mut most, mut run) = (0, 0, 0);
-    for (k, &key) in keys.iter().enumerate() {
-        run = if k > 0 && same(keys[k - 1], key) { run + 1 } else { 1 };
+    for (k, &p) in placed.iter().enumerate() {
+        run = if k > 0 && same(placed[k - 1], p) { run + 1 } else { 1 };
         if run > most {
-            (best, most) = (key.place(), run);
+            (best, most) = (p.place(), run);
         }
     }
     best

@@ -40,9 +40,9 @@ impl<T: Cell> BestLanes<T> {
         clippy::needless_range_loop,
         reason = "loops over indices become vector code more often"
     )]
-    fn update(&mut self, row: &[T; LANES], place: i32, largest: bool) {
+    fn update<const LARGEST: bool>(&mut self, row: &[T; LANES], place: i32) {
         for j in 0..LANES {
-            let take = beats(row[j], self.values[j], largest);
+            let take = beats::<T, LARGEST>(row[j], self.values[j]);
             self.values[j] = if take { row[j] } else { self.values[j] };
             self.places[j] = if take { place } else { self.places[j] };
         }
@@ -51,22 +51,21 @@ impl<T: Cell> BestLanes<T> {
 
 /// Whether `x` takes the place of an extremum before it. NaN beats numbers.
 #[inline(always)]
-fn beats<T: Cell>(x: T, best: T, largest: bool) -> bool {
-    let better = if largest { x > best } else { x < best };
+fn beats<T: Cell, const LARGEST: bool>(x: T, best: T) -> bool {
+    let better = if LARGEST { x > best } else { x < best };
     !best.is_nan() & (x.is_nan() | better)
 }
 
 /// The positions of the extrema along the second dim of `v` as `[…, n, width]`, where `n` is at most [`SHORT`] and `width` at most
 /// [`FEW`]. Neither `v` nor the lines are empty.
-pub(super) struct BestInShortLines<'a, T> {
+pub(super) struct BestInShortLines<'a, T, const LARGEST: bool> {
     pub v: &'a [T],
     pub n: usize,
     pub width: usize,
-    pub largest: bool,
     pub out: &'a mut [i64],
 }
 
-impl<T: Cell> WideLoop for BestInShortLines<'_, T> {
+impl<T: Cell, const LARGEST: bool> WideLoop for BestInShortLines<'_, T, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let (n, width) = (self.n, self.width);
@@ -79,7 +78,7 @@ impl<T: Cell> WideLoop for BestInShortLines<'_, T> {
             }
             let mut best = BestLanes::new(&rows[0]);
             for (k, row) in rows.iter().enumerate().skip(1) {
-                best.update(row, k as i32, self.largest);
+                best.update::<LARGEST>(row, k as i32);
             }
             out.iter_mut().zip(&best.places).for_each(|(o, &p)| *o = p as i64);
         }
@@ -102,15 +101,52 @@ fn spread_block<T: Cell>(block: &[T], width: usize, first: usize, rows: &mut [[T
     }
 }
 
-/// The positions of the extrema of columns that [`are_few_long_columns`].
-pub(super) struct BestInFewColumns<'a, T> {
-    /// Rows of as many elements as `out` has.
+/// The number of elements whose keys are made at once: they stay in the first cache.
+const KEYS: usize = 2048;
+
+/// The positions of the extrema in lines of `n` elements, at most [`SHORT`], whose keys have at most 17 bits with the sign. The greatest key
+/// wins. A key and a place fit one integer, so that the maximum of these integers has the place, too.
+pub(super) struct BestKeyInShortLines<'a, T, F> {
     pub v: &'a [T],
-    pub largest: bool,
+    pub n: usize,
+    pub key: F,
     pub out: &'a mut [i64],
 }
 
-impl<T: Cell> WideLoop for BestInFewColumns<'_, T> {
+/// The bits of a place.
+const PLACE_BITS: u32 = 8;
+
+impl<T: Copy, F: Fn(T) -> i32> WideLoop for BestKeyInShortLines<'_, T, F> {
+    #[inline(always)]
+    fn run(self) {
+        let n = self.n;
+        let lines = (KEYS / n).max(1);
+        // Counted from the end, so that the first of equal elements wins.
+        let places: Vec<i32> = (0..lines * n).map(|i| (n - 1 - i % n) as i32).collect();
+        let mut keys = vec![0; lines * n];
+        for (out, v) in self.out.chunks_mut(lines).zip(self.v.chunks(lines * n)) {
+            for ((key, &x), place) in keys.iter_mut().zip(v).zip(&places) {
+                *key = (self.key)(x) << PLACE_BITS | place;
+            }
+            for (o, line) in out.iter_mut().zip(keys.chunks_exact(n)) {
+                let mut best = i32::MIN;
+                for &key in line {
+                    best = best.max(key);
+                }
+                *o = n as i64 - 1 - (best & ((1 << PLACE_BITS) - 1)) as i64;
+            }
+        }
+    }
+}
+
+/// The positions of the extrema of columns that [`are_few_long_columns`].
+pub(super) struct BestInFewColumns<'a, T, const LARGEST: bool> {
+    /// Rows of as many elements as `out` has.
+    pub v: &'a [T],
+    pub out: &'a mut [i64],
+}
+
+impl<T: Cell, const LARGEST: bool> WideLoop for BestInFewColumns<'_, T, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let width = self.out.len();
@@ -123,7 +159,7 @@ impl<T: Cell> WideLoop for BestInFewColumns<'_, T> {
         // Lanes after the last row of a group repeat the next group's, and do not count.
         let (mut best, mut groups) = (BestLanes::new(first), 1);
         while let Some(row) = self.v[groups * step..].first_chunk::<LANES>() {
-            best.update(row, groups as i32, self.largest);
+            best.update::<LARGEST>(row, groups as i32);
             groups += 1;
         }
         let mut columns = [(first[0], 0); FEW];
@@ -132,21 +168,21 @@ impl<T: Cell> WideLoop for BestInFewColumns<'_, T> {
             for j in 1..group {
                 let lane = j * width + c;
                 let other = (best.values[lane], best.places[lane] as usize * group + j);
-                *column = better_place(*column, other, self.largest);
+                *column = better_place::<T, LARGEST>(*column, other);
             }
         }
         self.finish(columns, groups * group);
     }
 }
 
-impl<T: Cell> BestInFewColumns<'_, T> {
+impl<T: Cell, const LARGEST: bool> BestInFewColumns<'_, T, LARGEST> {
     /// Writes the positions, after the rows from `from` on were compared with the extrema before them.
     #[inline(always)]
     fn finish(self, mut columns: [(T, usize); FEW], from: usize) {
         let width = self.out.len();
         for (k, row) in self.v.chunks_exact(width).enumerate().skip(from) {
             for (column, &x) in columns.iter_mut().zip(row) {
-                if k == 0 || beats(x, column.0, self.largest) {
+                if k == 0 || beats::<T, LARGEST>(x, column.0) {
                     *column = (x, k);
                 }
             }
@@ -157,9 +193,9 @@ impl<T: Cell> BestInFewColumns<'_, T> {
 
 /// The better of two elements with their places; the first of equals.
 #[inline(always)]
-fn better_place<T: Cell>(a: (T, usize), b: (T, usize), largest: bool) -> (T, usize) {
+fn better_place<T: Cell, const LARGEST: bool>(a: (T, usize), b: (T, usize)) -> (T, usize) {
     let (first, second) = if a.1 < b.1 { (a, b) } else { (b, a) };
-    if beats(second.0, first.0, largest) {
+    if beats::<T, LARGEST>(second.0, first.0) {
         second
     } else {
         first
@@ -179,28 +215,61 @@ mod tests {
         (0..count).map(|_| element(random.next_below(of))).collect()
     }
 
-    fn one_by_one(v: &[f32], n: usize, width: usize, largest: bool) -> Vec<i64> {
+    fn one_by_one<const LARGEST: bool>(v: &[f32], n: usize, width: usize) -> Vec<i64> {
         let line = |l: usize| {
             let at = |k: usize| v[(l / width * n + k) * width + l % width];
-            (1..n).fold(0, |best, k| if beats(at(k), at(best), largest) { k } else { best }) as i64
+            let better = |best, k| beats::<_, LARGEST>(at(k), at(best));
+            (1..n).fold(0, |best, k| if better(best, k) { k } else { best }) as i64
         };
         (0..v.len() / n).map(line).collect()
+    }
+
+    fn check_short_lines<const LARGEST: bool>(v: &[f32], n: usize, width: usize) {
+        let mut out = vec![-1; v.len() / n];
+        run_wide(BestInShortLines::<_, LARGEST> {
+            v,
+            n,
+            width,
+            out: &mut out,
+        });
+        assert_eq!(out, one_by_one::<LARGEST>(v, n, width), "{n} {width}");
+    }
+
+    fn check_few_columns<const LARGEST: bool>(v: &[f32], n: usize, width: usize) {
+        let mut out = vec![-1; width];
+        run_wide(BestInFewColumns::<_, LARGEST> { v, out: &mut out });
+        assert_eq!(out, one_by_one::<LARGEST>(v, n, width), "{n} {width}");
     }
 
     #[test]
     fn short_lines_have_the_extrema_of_single_elements() {
         for (outer, n, width) in [(200, 7, 1), (1, 2, 1), (65, 64, 1), (50, 5, 7), (9, 3, 32), (64, 1, 1)] {
-            for (seed, largest) in [(1, true), (2, true), (3, false), (4, false)] {
+            for seed in 1..=4 {
                 let v = elements(outer * n * width, seed);
-                let mut out = vec![-1; outer * width];
-                run_wide(BestInShortLines {
+                check_short_lines::<true>(&v, n, width);
+                check_short_lines::<false>(&v, n, width);
+            }
+        }
+    }
+
+    #[test]
+    fn short_lines_of_keys_have_the_extrema_of_single_elements() {
+        for n in [1, 2, 7, 33, 64] {
+            let v: Vec<i16> = elements(n * 500, 2).iter().map(|x| *x as i16 - 3).collect();
+            let wide: Vec<f32> = v.iter().map(|&x| x.into()).collect();
+            for largest in [true, false] {
+                let mut out = vec![-1; 500];
+                run_wide(BestKeyInShortLines {
                     v: &v,
                     n,
-                    width,
-                    largest,
+                    key: |x: i16| i32::from(if largest { x } else { !x }),
                     out: &mut out,
                 });
-                assert_eq!(out, one_by_one(&v, n, width, largest), "{outer} {n} {width}");
+                let want = match largest {
+                    true => one_by_one::<true>(&wide, n, 1),
+                    false => one_by_one::<false>(&wide, n, 1),
+                };
+                assert_eq!(out, want, "{n}");
             }
         }
     }
@@ -218,21 +287,15 @@ mod tests {
             (90, 3),
         ] {
             assert!(are_few_long_columns(n, width) || n < 64);
-            for (seed, largest) in [(1, true), (2, true), (3, false), (4, false)] {
+            for seed in 1..=4 {
                 let v = elements(n * width, seed);
-                let mut out = vec![-1; width];
-                run_wide(BestInFewColumns {
-                    v: &v,
-                    largest,
-                    out: &mut out,
-                });
-                assert_eq!(out, one_by_one(&v, n, width, largest), "{n} {width}");
+                check_few_columns::<true>(&v, n, width);
+                check_few_columns::<false>(&v, n, width);
             }
         }
         let mut out = [-1; 3];
-        run_wide(BestInFewColumns {
+        run_wide(BestInFewColumns::<_, true> {
             v: &[1, 5, 2, 3, 5, 9],
-            largest: true,
             out: &mut out,
         });
         assert_eq!(out, [1, 0, 1]);

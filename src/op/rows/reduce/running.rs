@@ -78,6 +78,20 @@ fn run_lines<T: Cell, O: Order<T>>(
     largest: bool,
     pool: &Pool,
 ) {
+    match largest {
+        true => run_lines_towards::<T, O, true>(v, values, indices, lines, pool),
+        false => run_lines_towards::<T, O, false>(v, values, indices, lines, pool),
+    }
+}
+
+/// [`run_lines`] for the largest or the smallest elements.
+fn run_lines_towards<T: Cell, O: Order<T>, const LARGEST: bool>(
+    v: &[T],
+    values: &mut [T],
+    indices: &mut [i64],
+    lines: &DimLines,
+    pool: &Pool,
+) {
     let (n, inner) = (lines.len, lines.inner);
     if v.is_empty() {
         return;
@@ -87,23 +101,21 @@ fn run_lines<T: Cell, O: Order<T>>(
     run_pairs(pool, (values, len), (indices, len), |i, values, indices| {
         let v = &v[i * len..][..values.len()];
         if inner == 1 {
-            return run_wide(RunningRows {
+            return run_wide(RunningRows::<_, _, LARGEST> {
                 v,
                 values,
                 indices,
                 n,
-                largest,
                 order: PhantomData::<O>,
             });
         }
         let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
         for ((values, indices), v) in blocks.zip(v.chunks_exact(block)) {
-            RunningColumns {
+            RunningColumns::<_, _, LARGEST> {
                 v,
                 values,
                 indices,
                 inner,
-                largest,
                 order: PhantomData::<O>,
             }
             .run_by_width();
@@ -113,16 +125,17 @@ fn run_lines<T: Cell, O: Order<T>>(
 
 /// How elements are compared.
 trait Order<T> {
-    /// Whether `x` becomes the extremum. NaN stays, because no number is at least or at most NaN.
-    fn takes(x: T, best: T, largest: bool) -> bool;
+    /// Whether `x` becomes the extremum, which is the largest element or the smallest one. NaN stays, because no number is at least or at
+    /// most NaN. A direction that is no constant would keep loops from becoming vector code.
+    fn takes<const LARGEST: bool>(x: T, best: T) -> bool;
 }
 
 struct ByValue;
 
 impl<T: Cell> Order<T> for ByValue {
     #[inline(always)]
-    fn takes(x: T, best: T, largest: bool) -> bool {
-        x.is_nan() | if largest { x >= best } else { x <= best }
+    fn takes<const LARGEST: bool>(x: T, best: T) -> bool {
+        x.is_nan() | if LARGEST { x >= best } else { x <= best }
     }
 }
 
@@ -131,9 +144,9 @@ struct ByBits<const INFINITY: i16>;
 
 impl<const INFINITY: i16> Order<i16> for ByBits<INFINITY> {
     #[inline(always)]
-    fn takes(x: i16, best: i16, largest: bool) -> bool {
-        let [x, best] = [order_key::<INFINITY>(x, largest), order_key::<INFINITY>(best, largest)];
-        if largest { x >= best } else { x <= best }
+    fn takes<const LARGEST: bool>(x: i16, best: i16) -> bool {
+        let [x, best] = [order_key::<INFINITY>(x, LARGEST), order_key::<INFINITY>(best, LARGEST)];
+        if LARGEST { x >= best } else { x <= best }
     }
 }
 
@@ -141,16 +154,15 @@ impl<const INFINITY: i16> Order<i16> for ByBits<INFINITY> {
 const BLOCK: usize = 16;
 
 /// The running extrema of rows of `n` elements. After the first elements of a row a new extremum is rare.
-struct RunningRows<'a, T, O> {
+struct RunningRows<'a, T, O, const LARGEST: bool> {
     v: &'a [T],
     values: &'a mut [T],
     indices: &'a mut [i64],
     n: usize,
-    largest: bool,
     order: PhantomData<O>,
 }
 
-impl<T: Cell, O: Order<T>> WideLoop for RunningRows<'_, T, O> {
+impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for RunningRows<'_, T, O, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let rows = self
@@ -163,38 +175,30 @@ impl<T: Cell, O: Order<T>> WideLoop for RunningRows<'_, T, O> {
                 (values.as_chunks_mut::<BLOCK>(), indices.as_chunks_mut::<BLOCK>());
             let (blocks, last) = v.as_chunks::<BLOCK>();
             for (b, ((values, indices), v)) in values.iter_mut().zip(indices).zip(blocks).enumerate() {
-                let any = v.iter().fold(false, |any, &x| any | O::takes(x, best.0, self.largest));
+                let any = v.iter().fold(false, |any, &x| any | O::takes::<LARGEST>(x, best.0));
                 if any {
-                    best = run_block::<T, O>(v, values, indices, best, b * BLOCK, self.largest);
+                    best = run_block::<T, O, LARGEST>(v, values, indices, best, b * BLOCK);
                 } else {
                     values.fill(best.0);
                     indices.fill(best.1);
                 }
             }
-            run_block::<T, O>(
-                last,
-                last_values,
-                last_indices,
-                best,
-                blocks.len() * BLOCK,
-                self.largest,
-            );
+            run_block::<T, O, LARGEST>(last, last_values, last_indices, best, blocks.len() * BLOCK);
         }
     }
 }
 
 /// The running extrema of elements that begin at index `first` of a row, whose extremum before them is `best`. Returns the last one.
 #[inline(always)]
-fn run_block<T: Cell, O: Order<T>>(
+fn run_block<T: Cell, O: Order<T>, const LARGEST: bool>(
     v: &[T],
     values: &mut [T],
     indices: &mut [i64],
     mut best: (T, i64),
     first: usize,
-    largest: bool,
 ) -> (T, i64) {
     for (k, (&x, (value, index))) in v.iter().zip(values.iter_mut().zip(indices)).enumerate() {
-        let takes = O::takes(x, best.0, largest);
+        let takes = O::takes::<LARGEST>(x, best.0);
         best.0 = select_unpredictable(takes, x, best.0);
         best.1 = select_unpredictable(takes, (first + k) as i64, best.1);
         (*value, *index) = best;
@@ -203,27 +207,26 @@ fn run_block<T: Cell, O: Order<T>>(
 }
 
 /// The running extrema of columns.
-struct RunningColumns<'a, T, O> {
+struct RunningColumns<'a, T, O, const LARGEST: bool> {
     v: &'a [T],
     values: &'a mut [T],
     indices: &'a mut [i64],
     inner: usize,
-    largest: bool,
     order: PhantomData<O>,
 }
 
-impl<T: Cell, O: Order<T>> RunningColumns<'_, T, O> {
+impl<T: Cell, O: Order<T>, const LARGEST: bool> RunningColumns<'_, T, O, LARGEST> {
     /// Runs the loop for as many columns.
     fn run_by_width(self) {
         match self.inner {
-            ..=8 => run_wide(FewColumns::<_, _, 8>(self)),
-            9..=16 => run_wide(FewColumns::<_, _, 16>(self)),
+            ..=8 => run_wide(FewColumns::<_, _, LARGEST, 8>(self)),
+            9..=16 => run_wide(FewColumns::<_, _, LARGEST, 16>(self)),
             _ => run_wide(self),
         }
     }
 }
 
-impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
+impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for RunningColumns<'_, T, O, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let (v, inner) = (self.v, self.inner);
@@ -235,7 +238,7 @@ impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
             let (best, at) = (&done[(k - 1) * inner..], &done_at[(k - 1) * inner..]);
             let row = rest.iter_mut().zip(rest_at).zip(&v[k * inner..]);
             for (((value, index), &x), (&b, &a)) in row.zip(best.iter().zip(at)) {
-                let take = O::takes(x, b, self.largest);
+                let take = O::takes::<LARGEST>(x, b);
                 *value = if take { x } else { b };
                 *index = if take { k as i64 } else { a };
             }
@@ -244,9 +247,9 @@ impl<T: Cell, O: Order<T>> WideLoop for RunningColumns<'_, T, O> {
 }
 
 /// The running extrema of at most `N` columns, which are one vector. What a row stores beyond its end is overwritten by the next row.
-struct FewColumns<'a, T, O, const N: usize>(RunningColumns<'a, T, O>);
+struct FewColumns<'a, T, O, const LARGEST: bool, const N: usize>(RunningColumns<'a, T, O, LARGEST>);
 
-impl<T: Cell, O: Order<T>, const N: usize> WideLoop for FewColumns<'_, T, O, N> {
+impl<T: Cell, O: Order<T>, const LARGEST: bool, const N: usize> WideLoop for FewColumns<'_, T, O, LARGEST, N> {
     #[inline(always)]
     fn run(self) {
         let RunningColumns {
@@ -254,7 +257,6 @@ impl<T: Cell, O: Order<T>, const N: usize> WideLoop for FewColumns<'_, T, O, N> 
             values,
             indices,
             inner,
-            largest,
             ..
         } = self.0;
         let (mut best, mut at) = ([v[0]; N], [0; N]);
@@ -267,7 +269,7 @@ impl<T: Cell, O: Order<T>, const N: usize> WideLoop for FewColumns<'_, T, O, N> 
             let x = v[begin..].first_chunk::<N>().unwrap_or(&best);
             let mut row = [v[0]; N];
             for j in 0..N {
-                let takes = O::takes(x[j], best[j], largest);
+                let takes = O::takes::<LARGEST>(x[j], best[j]);
                 row[j] = if takes { x[j] } else { best[j] };
                 at[j] = if takes { k as i64 } else { at[j] };
             }
@@ -278,7 +280,7 @@ impl<T: Cell, O: Order<T>, const N: usize> WideLoop for FewColumns<'_, T, O, N> 
         for k in whole.min(rows)..rows {
             for j in 0..inner {
                 let x = v[k * inner + j];
-                let takes = O::takes(x, best[j], largest);
+                let takes = O::takes::<LARGEST>(x, best[j]);
                 best[j] = if takes { x } else { best[j] };
                 at[j] = if takes { k as i64 } else { at[j] };
             }
@@ -304,28 +306,30 @@ mod tests {
             &|k| if k < 2 { f32::NAN } else { 1.0 },
         ];
         let v: Vec<f32> = rows.iter().flat_map(|f| (0..n).map(f)).collect();
-        for largest in [true, false] {
-            let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
-            run_wide(RunningRows {
-                v: &v,
-                values: &mut values,
-                indices: &mut indices,
-                n,
-                largest,
-                order: PhantomData::<ByValue>,
-            });
-            for (r, row) in v.chunks(n).enumerate() {
-                let mut best = (row[0], 0);
-                for (k, &x) in row.iter().enumerate() {
-                    if ByValue::takes(x, best.0, largest) {
-                        best = (x, k as i64);
-                    }
-                    let (value, index) = (values[r * n + k], indices[r * n + k]);
-                    assert!(
-                        value.to_bits() == best.0.to_bits() && index == best.1,
-                        "row {r}, element {k}"
-                    );
+        check_rows::<true>(&v, n);
+        check_rows::<false>(&v, n);
+    }
+
+    fn check_rows<const LARGEST: bool>(v: &[f32], n: usize) {
+        let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
+        run_wide(RunningRows::<_, _, LARGEST> {
+            v,
+            values: &mut values,
+            indices: &mut indices,
+            n,
+            order: PhantomData::<ByValue>,
+        });
+        for (r, row) in v.chunks(n).enumerate() {
+            let mut best = (row[0], 0);
+            for (k, &x) in row.iter().enumerate() {
+                if ByValue::takes::<LARGEST>(x, best.0) {
+                    best = (x, k as i64);
                 }
+                let (value, index) = (values[r * n + k], indices[r * n + k]);
+                assert!(
+                    value.to_bits() == best.0.to_bits() && index == best.1,
+                    "row {r}, element {k}"
+                );
             }
         }
     }
@@ -343,7 +347,7 @@ mod tests {
                 let mut best = (v[place(0)], 0);
                 for k in 0..n {
                     let x = v[place(k)];
-                    best = if ByValue::takes(x, best.0, true) {
+                    best = if ByValue::takes::<true>(x, best.0) {
                         (x, k as i64)
                     } else {
                         best

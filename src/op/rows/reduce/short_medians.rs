@@ -2,7 +2,7 @@
 
 use crate::op::rows::fill::{copy_all, run_pairs, units_per_part, with_size};
 use crate::op::rows::lines::DimLines;
-use crate::op::rows::order::ShortOrders;
+use crate::op::rows::order::{ShortOrders, Ties};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
 use crate::types::DType;
@@ -25,7 +25,7 @@ pub(super) fn write_short_medians(
     if may_have_nan(t) {
         return false;
     }
-    let Some(orders) = ShortOrders::new(t, lines, false, middle..middle + 1, pool) else {
+    let Some(orders) = ShortOrders::new(t, lines, false, (middle..middle + 1, Ties::Stable), pool) else {
         return false;
     };
     let count = units_per_part(lines.outer * inner, n * t.dtype().size(), pool);

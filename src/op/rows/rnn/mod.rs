@@ -1,6 +1,7 @@
 //! Recurrent networks: LSTM, GRU and plain RNNs over whole sequences, and their cells.
 
 mod cells;
+mod products;
 mod steps;
 
 use self::cells::{cell_module_rows, cell_rows};

@@ -1,6 +1,7 @@
 //! The loops of recurrent networks: the inputs of the whole sequence are projected first, then the steps run one by
 //! one.
 
+use super::products::project_rows;
 use super::{has_dropout, kind_of};
 use crate::op::rows::dense::zeros;
 use crate::op::{Call, OpError, OpResult, random};
@@ -17,7 +18,7 @@ pub(in crate::op::rows) enum CellKind {
 }
 
 /// The float types of the computation.
-trait CellReal:
+pub(super) trait CellReal:
     Element + Default + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self>
 {
     fn sigmoid(self) -> Self;
@@ -259,35 +260,6 @@ fn layer_weights<'a, T: CellReal>(
         biases: pair,
         out: out.map(|t| t.as_slice::<T>()),
     })
-}
-
-/// The dot product, in eight partial sums that the compiler can vectorise.
-fn dot<T: CellReal>(a: &[T], b: &[T]) -> T {
-    let mut acc = [T::default(); 8];
-    let (ca, cb) = (a.chunks_exact(8), b.chunks_exact(8));
-    let tail = ca
-        .remainder()
-        .iter()
-        .zip(cb.remainder())
-        .fold(T::default(), |s, (&x, &y)| s + x * y);
-    for (x, y) in ca.zip(cb) {
-        for k in 0..8 {
-            acc[k] = acc[k] + x[k] * y[k];
-        }
-    }
-    let pairs = [acc[0] + acc[4], acc[1] + acc[5], acc[2] + acc[6], acc[3] + acc[7]];
-    (pairs[0] + pairs[2]) + (pairs[1] + pairs[3]) + tail
-}
-
-/// `x @ w.T + bias` for rows of `k` elements.
-fn project_rows<T: CellReal>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
-    let n = w.len().checked_div(k).unwrap_or(out.len());
-    for (row, out) in x.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
-        for (j, o) in out.iter_mut().enumerate() {
-            let b = bias.map_or(T::default(), |b| b[j]);
-            *o = dot(row, &w[j * k..(j + 1) * k]) + b;
-        }
-    }
 }
 
 /// Runs one direction of one layer; `state` holds the first state, then the last.

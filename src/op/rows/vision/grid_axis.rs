@@ -1,6 +1,6 @@
 //! Coordinates of `grid_sampler` as places in an image, along one dim.
 
-use crate::tensor::{RealBf16, RealF16, f32_to_i32, f64_to_i32};
+use crate::tensor::{RealBf16, RealF16, f32_to_i32, f32_to_i32_within, f64_to_i32, f64_to_i32_within};
 use std::ops::{Add, Div, Mul, Sub};
 
 /// The arithmetic of coordinates and weights.
@@ -23,16 +23,25 @@ pub(super) trait GridReal:
     fn trunc(self) -> Self;
     fn round_even(self) -> Self;
     fn abs(self) -> Self;
-    /// The larger; the other one if one is NaN.
-    fn at_least(self, low: Self) -> Self;
-    fn at_most(self, high: Self) -> Self;
+    /// The larger; `low` if `self` is NaN.
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        if self > low { self } else { low }
+    }
+    /// The smaller; `high` if `self` is NaN.
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        if self < high { self } else { high }
+    }
     fn rem(self, span: Self) -> Self;
     /// The integer part, within the range of integers; any integer for NaN.
     fn to_i32(self) -> i32;
+    /// The integer part between these two, of which NaN gives the lower one.
+    fn to_i32_within(self, low: i32, high: i32) -> i32;
 }
 
 macro_rules! reals {
-    ($($t:ident $to_i32:ident),*) => { $(impl GridReal for $t {
+    ($($t:ident $to_i32:ident $within:ident),*) => { $(impl GridReal for $t {
         #[inline(always)]
         fn from_f64(x: f64) -> $t { x as $t }
         #[inline(always)]
@@ -44,16 +53,14 @@ macro_rules! reals {
         #[inline(always)]
         fn abs(self) -> $t { $t::abs(self) }
         #[inline(always)]
-        fn at_least(self, low: $t) -> $t { self.max(low) }
-        #[inline(always)]
-        fn at_most(self, high: $t) -> $t { self.min(high) }
-        #[inline(always)]
         fn rem(self, span: $t) -> $t { self % span }
         #[inline(always)]
         fn to_i32(self) -> i32 { $to_i32(self) }
+        #[inline(always)]
+        fn to_i32_within(self, low: i32, high: i32) -> i32 { $within(self, low, high) }
     })* };
 }
-reals!(f32 f32_to_i32, f64 f64_to_i32);
+reals!(f32 f32_to_i32 f32_to_i32_within, f64 f64_to_i32 f64_to_i32_within);
 
 macro_rules! half_reals {
     ($($t:ident),*) => { $(impl GridReal for $t {
@@ -69,13 +76,11 @@ macro_rules! half_reals {
         #[inline(always)]
         fn abs(self) -> $t { $t(self.0.abs()) }
         #[inline(always)]
-        fn at_least(self, low: $t) -> $t { $t(self.0.max(low.0)) }
-        #[inline(always)]
-        fn at_most(self, high: $t) -> $t { $t(self.0.min(high.0)) }
-        #[inline(always)]
         fn rem(self, span: $t) -> $t { $t(self.0 % span.0) }
         #[inline(always)]
         fn to_i32(self) -> i32 { f32_to_i32(self.0) }
+        #[inline(always)]
+        fn to_i32_within(self, low: i32, high: i32) -> i32 { f32_to_i32_within(self.0, low, high) }
     })* };
 }
 half_reals!(RealBf16, RealF16);
@@ -186,13 +191,13 @@ impl<T: GridReal> Axis<T> {
     /// An index as an integer, or -1 if it is out of bounds or NaN.
     #[inline(always)]
     pub(super) fn place(&self, x: T) -> i32 {
-        let i = x.to_i32();
         if T::IS_HALF & !self.by_point & (self.size <= i16::MAX as usize) {
             // torch's vectors of 16-bit indices keep the low bits; those of what is not finite are 0.
             let finite = x * T::from_f64(0.0) == T::from_f64(0.0);
-            let low = if finite { i as i16 as i32 } else { 0 };
-            return if low < self.size as i32 { low.max(-1) } else { -1 };
+            let low = if finite { x.to_i32() as i16 as i32 } else { 0 };
+            return self.inside(low);
         }
+        let i = x.to_i32_within(-1, self.size as i32);
         let inside = (x >= T::from_f64(0.0)) & (i < self.size as i32);
         if inside { i } else { -1 }
     }
@@ -201,44 +206,24 @@ impl<T: GridReal> Axis<T> {
     #[inline(always)]
     pub(super) fn neighbours(&self, x: T) -> [(i32, T); 2] {
         let (at, one, zero) = (x.floor(), T::from_f64(1.0), T::from_f64(0.0));
-        let i = if at >= T::from_f64(-2.0) { at.to_i32() } else { -2 };
-        let next = i.saturating_add(1);
-        let inside = |i: i32| if i < self.size as i32 { i.max(-1) } else { -1 };
+        // Integers at a greater distance are outside as well.
+        let i = at.to_i32_within(-2, self.size as i32);
+        let next = i.wrapping_add(1);
         let (low, high) = match self.by_point && T::IS_HALF {
             true => (T::from_f64(next as f64) - x, x - T::from_f64(i as f64)),
             false => (one - (x - at), x - at),
         };
         // Where points are computed one by one, what is outside does not count, even with a weight that is NaN.
-        let tap = |i: i32, w: T| (inside(i), if self.by_point & (inside(i) < 0) { zero } else { w });
+        let tap = |i: i32, w: T| {
+            let place = self.inside(i);
+            (place, if self.by_point & (place < 0) { zero } else { w })
+        };
         [tap(i, low), tap(next, high)]
     }
-}
 
-/// The weights of four neighbours at the distance `t` from the second.
-#[inline(always)]
-pub(super) fn cubic_weights<T: GridReal>(t: T) -> [T; 4] {
-    let (one, two) = (T::from_f64(1.0), T::from_f64(2.0));
-    [
-        far_weight(t + one),
-        near_weight(t),
-        near_weight(one - t),
-        far_weight(two - t),
-    ]
-}
-
-/// A parameter of the cubic weights.
-const SLOPE: f64 = -0.75;
-
-/// The weight of a neighbour at a distance of at most 1.
-#[inline(always)]
-fn near_weight<T: GridReal>(x: T) -> T {
-    let a = T::from_f64(SLOPE);
-    ((a + T::from_f64(2.0)) * x - (a + T::from_f64(3.0))) * x * x + T::from_f64(1.0)
-}
-
-/// The weight of a neighbour at a distance from 1 to 2.
-#[inline(always)]
-fn far_weight<T: GridReal>(x: T) -> T {
-    let a = T::from_f64(SLOPE);
-    ((a * x - T::from_f64(5.0) * a) * x + T::from_f64(8.0) * a) * x - T::from_f64(4.0) * a
+    /// The index, or -1 if it is out of bounds. As an unsigned number, a negative one is large.
+    #[inline(always)]
+    fn inside(&self, i: i32) -> i32 {
+        if (i as u32) < self.size as u32 { i } else { -1 }
+    }
 }

@@ -23,6 +23,9 @@ pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Poo
     }
 }
 
+/// The most elements of an image: the greatest f32 that an i32 can express.
+const MOST_ELEMENTS: usize = (1 << 31) - 128;
+
 /// The sampler of a call whose result has this shape.
 fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<Sampler<T>> {
     let padding = match c.int("padding_mode")? {
@@ -34,7 +37,7 @@ fn sampler_of_call<T: GridReal>(c: &Call<Tensor>, shape: &[usize]) -> OpResult<S
     let align = c.bool("align_corners")?;
     let mut size = [1; 3];
     size[3 - dims..].copy_from_slice(&c.leaf("input")?.shape()[2..]);
-    if size.iter().product::<usize>() > i32::MAX as usize {
+    if size.iter().product::<usize>() > MOST_ELEMENTS {
         return Err(OpError::shape(format!(
             "grid_sampler(): an image of {size:?} elements is too large"
         )));
@@ -84,7 +87,12 @@ fn sample<E: GridElement>(
         return Ok(());
     }
     let pixels: usize = sampler.axes.iter().map(|a| a.size).product();
-    let (bytes, image_bytes) = (sampler.points * size_of::<E::Real>(), pixels * size_of::<E>());
+    // Cubic interpolation reads the elements as numbers.
+    let element = match sampler.how {
+        Interpolation::Cubic => size_of::<E::Real>(),
+        _ => size_of::<E>(),
+    };
+    let (bytes, image_bytes) = (sampler.points * size_of::<E::Real>(), pixels * element);
     let planes = planes_per_part([shape[0], shape[1]], bytes, image_bytes, pool);
     pool.run_parts(out, planes * sampler.points, |i, out| {
         sampler.sample_planes(image, grid, i * planes, out);

@@ -2,7 +2,7 @@
 //! The arithmetic and its order are those of torch's vectorised CPU kernels, in the dtype of the image.
 
 use super::grid_axis::{Axis, GridReal};
-use super::grid_half::GridElement;
+use super::grid_half::{GridElement, Numbers};
 use super::grid_taps::{
     AddProducts, CombinePlaces, CombineWeights, Coordinates, FillTaps, Interpolation, Taps, separate,
 };
@@ -94,18 +94,17 @@ impl<T: GridReal> Sampler<T> {
             let grid = &grid[item * self.points * self.dims..][..self.points * self.dims];
             let image = &image[(first + done) * self.plane()..][..count * self.plane()];
             let out = &mut out[done * self.points..][..count * self.points];
-            let numbers = match method {
-                Method::Nearest(_) => &[],
-                _ => E::numbers(image, &mut buffer),
-            };
+            let mut image = Numbers::new(image, &mut buffer);
             for from in (0..self.points).step_by(POINTS) {
                 let to = self.points.min(from + POINTS);
-                let grid = E::numbers(&grid[from * self.dims..to * self.dims], &mut places);
-                self.fill_taps(grid, &mut block);
+                let mut grid = Numbers::new(&grid[from * self.dims..to * self.dims], &mut places);
+                self.fill_taps(grid.numbers(), &mut block);
                 let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..to]);
                 match &mut method {
-                    Method::Nearest(single) => self.copy_block(single, image, parts, &mut block),
-                    other => self.sample_block(other, numbers, parts, &mut block),
+                    Method::Nearest(single) => self.copy_block(single, image.elements, parts, &mut block),
+                    Method::Squares(pairs) => self.sample_corners::<E, 2, 4>(pairs, &mut image, parts, &mut block),
+                    Method::Cubes(pairs) => self.sample_corners::<E, 4, 8>(pairs, &mut image, parts, &mut block),
+                    Method::Cubic(quads) => self.sample_cubic(quads, &mut image, parts, &mut block),
                 }
             }
             done += count;
@@ -135,36 +134,20 @@ impl<T: GridReal> Sampler<T> {
         b: &mut Block<T>,
     ) {
         b.reserve(2, 0);
-        self.row_places(b, 1, [0, 0]);
+        self.volume_rows::<1>(b, 1);
         let reads = Reads {
             columns: [&b.taps[2].places[0][..b.n]],
-            rows: [&b.places[1][..b.n]],
+            rows: self.rows(b, 1),
             size: self.rows_and_columns(),
         };
         let planes = image.chunks_exact(self.plane()).zip(parts);
         if single.read::<E>(reads) {
             return planes.for_each(|(x, o)| single.copy(x, o));
         }
+        self.row_places(b, 1, [0, 0]);
         self.plane_places(b, 0, 1, 0);
         let places = Places::new(self.plane(), &b.places[0][..b.n]);
         planes.for_each(|(x, o)| places.gather(x, o));
-    }
-
-    /// Samples points in all planes of `image`; the results go to `parts`.
-    fn sample_block<'o, E: GridElement<Real = T>>(
-        &self,
-        method: &mut Method,
-        image: &'o [T],
-        parts: impl Iterator<Item = &'o mut [E]>,
-        b: &mut Block<T>,
-    ) {
-        let planes = image.chunks_exact(self.plane()).zip(parts);
-        match method {
-            Method::Nearest(_) => {}
-            Method::Squares(pairs) => self.sample_corners::<E, 2, 4>(pairs, planes, b),
-            Method::Cubes(pairs) => self.sample_corners::<E, 4, 8>(pairs, planes, b),
-            Method::Cubic(quads) => self.sample_cubic(quads, planes, b),
-        }
     }
 
     /// The places in list `to` of rows of an image, of these taps of the outer dims.
@@ -179,6 +162,21 @@ impl<T: GridReal> Sampler<T> {
             size: self.axes[1].size as i32,
             to: &mut b.places[to][..n],
         });
+    }
+
+    /// The places in the lists from `first` on of the rows of a volume that points read. Those of an image are the taps.
+    fn volume_rows<const R: usize>(&self, b: &mut Block<T>, first: usize) {
+        if self.dims == 3 {
+            (0..R).for_each(|r| self.row_places(b, first + r, [r >> 1, r & 1]));
+        }
+    }
+
+    /// The rows that points read, after [`Sampler::volume_rows`].
+    fn rows<'b, const R: usize>(&self, b: &'b Block<T>, first: usize) -> [&'b [i32]; R] {
+        std::array::from_fn(|r| match self.dims {
+            2 => &b.taps[1].places[r][..b.n],
+            _ => &b.places[first + r][..b.n],
+        })
     }
 
     /// The places in list `to` of elements of an image, in the rows of list `rows` and at a tap of the last dim. Needs `to < rows`.
@@ -215,31 +213,35 @@ impl<T: GridReal> Sampler<T> {
         });
     }
 
-    /// Samples points by the `C` corners that they have in `R` rows.
+    /// Samples points by the `C` corners that they have in `R` rows, in all planes of `image`; the results go to `parts`.
     fn sample_corners<'o, E: GridElement<Real = T>, const R: usize, const C: usize>(
         &self,
         pairs: &mut Neighbours<2, R>,
-        planes: impl Iterator<Item = (&'o [T], &'o mut [E])>,
+        image: &mut Numbers<'_, E>,
+        parts: impl Iterator<Item = &'o mut [E]>,
         b: &mut Block<T>,
     ) {
         b.reserve(C + R, C);
         (0..C).for_each(|k| self.corner_weights(b, k));
-        (0..R).for_each(|r| self.row_places(b, C + r, [r >> 1, r & 1]));
-        let (n, buffer) = (b.n, &mut b.buffer);
-        let weights: [&[T]; C] = std::array::from_fn(|k| &b.weights[k][..n]);
+        self.volume_rows::<R>(b, C);
+        let n = b.n;
         let reads = Reads {
             columns: [0, 1].map(|k: usize| &b.taps[2].places[k][..n]),
-            rows: std::array::from_fn(|r| &b.places[C + r][..n]),
+            rows: self.rows(b, C),
             size: self.rows_and_columns(),
         };
         if pairs.read::<T>(reads) {
-            let weights: [[&[T]; 2]; R] = std::array::from_fn(|r| [weights[2 * r], weights[2 * r + 1]]);
-            return planes.for_each(|(x, o)| E::write(o, buffer, |o| pairs.sum(x, weights, o)));
+            let weight = |k: usize| &b.weights[k][..n];
+            let weights = std::array::from_fn(|r| [weight(2 * r), weight(2 * r + 1)]);
+            let planes = image.elements.chunks_exact(self.plane()).zip(parts);
+            return planes.for_each(|(x, o)| E::sum_pairs(pairs, x, weights, o));
         }
+        (0..R).for_each(|r| self.row_places(b, C + r, [r >> 1, r & 1]));
         (0..C).for_each(|k| self.plane_places(b, k, C + k / 2, k & 1));
         let weights: [&[T]; C] = std::array::from_fn(|k| &b.weights[k][..n]);
         let places = b.places::<C>().map(|p| Places::new(self.plane(), p));
         let buffer = &mut [T::default(); POINTS];
+        let planes = image.numbers().chunks_exact(self.plane()).zip(parts);
         planes.for_each(|(x, o)| E::write(o, buffer, |o| gather_weighted(x, places, weights, o)));
     }
 
@@ -247,10 +249,12 @@ impl<T: GridReal> Sampler<T> {
     fn sample_cubic<'o, E: GridElement<Real = T>>(
         &self,
         quads: &mut Neighbours<4, 4>,
-        planes: impl Iterator<Item = (&'o [T], &'o mut [E])>,
+        image: &mut Numbers<'_, E>,
+        parts: impl Iterator<Item = &'o mut [E]>,
         b: &mut Block<T>,
     ) {
         let n = b.n;
+        let planes = image.numbers().chunks_exact(self.plane()).zip(parts);
         let [rows, columns] = [1, 2].map(|d: usize| b.taps[d].weights.each_ref().map(|w| &w[..n]));
         let reads = Reads {
             columns: b.taps[2].places.each_ref().map(|p| &p[..n]),

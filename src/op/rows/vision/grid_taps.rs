@@ -1,6 +1,7 @@
 //! What a block of points reads along each dim: places and weights, from their coordinates.
 
-use super::grid_axis::{Axis, GridReal, Padding, cubic_weights};
+use super::cubic::{SLOPE, cubic_weights};
+use super::grid_axis::{Axis, GridReal, Padding};
 use crate::tensor::{POINTS, WideLoop, run_wide};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl<T: GridReal> Taps<T> {
         for j in 0..n {
             let x = axis.unnormalise(coordinates[j]);
             below[j] = x.floor();
-            [w0[j], w1[j], w2[j], w3[j]] = cubic_weights(x - below[j]);
+            [w0[j], w1[j], w2[j], w3[j]] = cubic_weights(x - below[j], SLOPE);
         }
         for (k, places) in self.places.iter_mut().enumerate() {
             let (places, offset) = (&mut places[..n], T::from_f64(k as f64 - 1.0));

@@ -1,5 +1,6 @@
 //! Functions of torchvision and transformers that tracing treats as opaque.
 
+mod cubic;
 mod deform;
 mod detection;
 mod grid;
@@ -11,6 +12,7 @@ mod grid_taps;
 mod regions;
 mod resample;
 mod resample_axis;
+mod resample_blend;
 mod resample_bytes;
 mod resample_lines;
 mod resample_small;

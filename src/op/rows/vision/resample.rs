@@ -4,14 +4,15 @@ mod interpolate;
 
 use self::interpolate::interpolate_row;
 use super::resample_axis::Axis;
+use super::resample_blend::{blend_narrow, blend_taps};
 use super::resample_bytes::{Taps, fixed_point};
-use super::resample_lines::{blend_taps, resample_nearest};
-use crate::op::rows::dense::native;
+use super::resample_lines::resample_nearest;
 use crate::op::rows::spell::{list_text, text};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val};
+use half::{bf16, f16};
 
 /// The interpolation method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,22 +190,24 @@ fn upsample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult
 
 /// Resamples by weighted sums, computed in f32 or f64.
 fn blend(x: &Tensor, size: [usize; 3], axes: &[Axis], out: &mut ViewMut<'_>, pool: &Pool) {
-    match (x.dtype(), native(x.dtype())) {
-        (DType::F32, _) => blend_taps(x.as_slice::<f32>(), size, axes, out.as_mut_slice(), pool),
-        (DType::F64, _) => blend_taps(x.as_slice::<f64>(), size, axes, out.as_mut_slice(), pool),
-        (d, DType::F32) => {
-            let mut y = Tensor::zeros(DType::F32, out.shape());
-            let wide = x.to(DType::F32);
-            blend_taps(wide.as_slice::<f32>(), size, axes, y.as_mut_slice(), pool);
-            out.fill_from(&y.to(d));
-        }
+    match x.dtype() {
+        DType::F32 => blend_taps(x.as_slice::<f32>(), size, axes, out.as_mut_slice(), pool),
+        DType::F64 => blend_taps(x.as_slice::<f64>(), size, axes, out.as_mut_slice(), pool),
+        DType::BF16 => blend_narrow::<bf16>(x.as_slice(), size, axes, out.as_mut_slice(), pool),
+        DType::F16 => blend_narrow::<f16>(x.as_slice(), size, axes, out.as_mut_slice(), pool),
         // Bytes are interpolated in f64, rounded to the nearest integer, and clamped to their range.
-        (d, _) => {
+        DType::U8 => {
             let mut y = Tensor::zeros(DType::F64, out.shape());
             let wide = x.to(DType::F64);
             blend_taps(wide.as_slice::<f64>(), size, axes, y.as_mut_slice(), pool);
             let whole = |v: &mut f64| *v = v.round().clamp(0.0, 255.0);
             y.as_mut_slice::<f64>().iter_mut().for_each(whole);
+            out.fill_from(&y.to(DType::U8));
+        }
+        d => {
+            let mut y = Tensor::zeros(DType::F32, out.shape());
+            let wide = x.to(DType::F32);
+            blend_taps(wide.as_slice::<f32>(), size, axes, y.as_mut_slice(), pool);
             out.fill_from(&y.to(d));
         }
     }

@@ -1,9 +1,10 @@
 //! The places and weights from which resampling computes the elements along a dim.
 
+use super::cubic::{SLOPE, cubic_weights};
 use super::resample::ResampleMode;
 use super::resample_bytes::Taps;
 use super::resample_lines::Weight;
-use crate::tensor::{WideLoop, run_wide};
+use crate::tensor::{WideLoop, f64_to_i32, run_wide};
 use smallvec::smallvec;
 
 /// Rounds to the dtype that torch computes coordinates in.
@@ -26,11 +27,8 @@ fn source_step(n: usize, out: usize, align: bool, scale: Option<f64>, single: bo
     }
 }
 
-fn cubic_weights(t: f64, a: f64) -> [f64; 4] {
-    let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-    let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
-}
+/// The parameter of the cubic weights with antialiasing.
+const SMOOTH_SLOPE: f64 = -0.5;
 
 /// A dim of an image that is resampled.
 #[derive(Clone)]
@@ -142,7 +140,7 @@ impl Axis {
                     false => self.source::<false>(i as f64),
                 };
                 let below = source.floor();
-                let w = cubic_weights(round_to(self.single, source - below), -0.75);
+                let w = cubic_weights(round_to(self.single, source - below), SLOPE);
                 let place = |k: usize| (below as i64 - 1 + k as i64).clamp(0, last as i64) as usize;
                 (0..4).map(|k| (place(k), round_to(self.single, w[k]))).collect()
             }
@@ -184,14 +182,6 @@ impl Axis {
 /// conversion every instruction set has a vector instruction.
 const TOGETHER: usize = 1 << 16;
 
-/// A number that is not negative and below 2^31, rounded down before. A cast would compare it with the bounds of i32.
-#[inline(always)]
-fn place_of(x: f64) -> i32 {
-    // The sum's last bit is 1.
-    const UNIT: f64 = (1u64 << 52) as f64;
-    (x + UNIT).to_bits() as i32
-}
-
 /// Fills the places of nearest interpolation.
 struct FillNearest<'a, const SINGLE: bool>(&'a Axis, &'a mut [i32]);
 
@@ -206,7 +196,7 @@ impl<const SINGLE: bool> WideLoop for FillNearest<'_, SINGLE> {
         while !rest.is_empty() {
             let (places, after) = rest.split_at_mut(rest.len().min(TOGETHER));
             for k in 0..places.len() {
-                places[k] = place_of(axis.nearest::<SINGLE>(first + k as i32 as f64));
+                places[k] = f64_to_i32(axis.nearest::<SINGLE>(first + k as i32 as f64));
             }
             first += TOGETHER as f64;
             rest = after;
@@ -228,7 +218,7 @@ fn fill_linear<T: Weight, const SINGLE: bool>(axis: &Axis, [p0, p1]: [&mut [i32]
         );
         for k in 0..end - from {
             let (place, t) = axis.linear::<SINGLE>(from as f64 + k as i32 as f64);
-            p0[k] = place_of(place);
+            p0[k] = f64_to_i32(place);
             p1[k] = (p0[k] + 1).min(last);
             w0[k] = T::from_f64(round_to(SINGLE, 1.0 - t));
             w1[k] = T::from_f64(t);
@@ -259,7 +249,7 @@ impl<T: Weight, const SINGLE: bool> WideLoop for FillTaps<'_, T, SINGLE> {
                 for i in 0..axis.out {
                     let source = axis.source::<SINGLE>(i as f64);
                     let below = source.floor();
-                    let w = cubic_weights(round_to(SINGLE, source - below), -0.75);
+                    let w = cubic_weights(round_to(SINGLE, source - below), SLOPE);
                     for k in 0..places.len().min(4) {
                         places[k][i] = (below as i32 - 1 + k as i32).clamp(0, last);
                         weights[k][i] = T::from_f64(round_to(SINGLE, w[k]));
@@ -281,8 +271,8 @@ fn smooth_taps(mode: ResampleMode, n: usize, step: f64, i: usize) -> Taps {
         let x = x.abs();
         match mode {
             ResampleMode::LinearSmooth => (1.0 - x).max(0.0),
-            _ if x < 1.0 => cubic_weights(x, -0.5)[1],
-            _ if x < 2.0 => cubic_weights(x - 1.0, -0.5)[0],
+            _ if x < 1.0 => cubic_weights(x, SMOOTH_SLOPE)[1],
+            _ if x < 2.0 => cubic_weights(x - 1.0, SMOOTH_SLOPE)[0],
             _ => 0.0,
         }
     };

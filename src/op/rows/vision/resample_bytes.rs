@@ -2,7 +2,7 @@
 
 use crate::op::rows::fill::units_per_part;
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, WideLoop, run_wide};
+use crate::tensor::{Tensor, WideLoop, Windows, run_wide};
 use smallvec::{SmallVec, smallvec};
 
 /// For one index of the result along a dim: operand indices with weights.
@@ -13,6 +13,7 @@ pub(in crate::op::rows) type Taps = SmallVec<[(usize, f64); 4]>;
 pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>], out: &mut [u8], pool: &Pool) {
     let [h, w] = [x.shape()[2], x.shape()[3]];
     let (rows, columns) = (FixedTaps::new(&along[0]), FixedTaps::new(&along[1]));
+    let near = NearTaps::new(&columns, w);
     let plane = rows.taps.len() * columns.taps.len();
     let planes = units_per_part(out.len() / plane, plane, pool);
     let x = x.as_slice::<u8>();
@@ -20,7 +21,10 @@ pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>], out: &mu
         let mut narrow = vec![0; h * columns.taps.len()];
         let x = x[i * planes * h * w..].chunks_exact(h * w);
         for (x, out) in x.zip(out.chunks_exact_mut(plane)) {
-            columns.blend_columns(x, w, &mut narrow);
+            match &near {
+                Some(near) => near.blend_columns(&columns, x, w, &mut narrow),
+                None => columns.blend_columns(x, w, &mut narrow),
+            }
             rows.blend_rows(&narrow, columns.taps.len(), out);
         }
     });
@@ -83,6 +87,66 @@ impl FixedTaps {
     }
 }
 
+/// The taps of a line, all with the same number of terms, so that these are computed in vectors.
+struct NearTaps {
+    windows: Windows,
+    /// The weights, term by term; 0 for terms that an element does not have.
+    weights: Vec<Vec<i32>>,
+}
+
+impl NearTaps {
+    /// For lines of `n` bytes. `None` if there are no instructions for it, or if most elements have taps that are far apart.
+    fn new(taps: &FixedTaps, n: usize) -> Option<NearTaps> {
+        let terms = taps.taps.iter().map(|t| t.len()).max()?;
+        let of_term = |k: usize| {
+            taps.taps
+                .iter()
+                .map(move |t| t.get(k).or(t.first()).map(|&(i, w)| (i, w, k < t.len())))
+        };
+        let place = |tap: Option<(usize, i32, bool)>| tap.and_then(|t| i32::try_from(t.0).ok());
+        let weight = |tap: Option<(usize, i32, bool)>| tap.map_or(0, |(_, w, is_own)| if is_own { w } else { 0 });
+        let places: Option<Vec<Vec<i32>>> = (0..terms).map(|k| of_term(k).map(place).collect()).collect();
+        Some(NearTaps {
+            windows: Windows::new(n, &places?, size_of::<i32>())?,
+            weights: (0..terms).map(|k| of_term(k).map(weight).collect()).collect(),
+        })
+    }
+
+    /// [`FixedTaps::blend_columns`] of these taps.
+    fn blend_columns(&self, taps: &FixedTaps, x: &[u8], width: usize, out: &mut [u8]) {
+        let (mut wide, mut sums) = (vec![0; width], vec![0; taps.taps.len()]);
+        let lines = x.chunks_exact(width).zip(out.chunks_exact_mut(sums.len()));
+        for (row, out) in lines {
+            run_wide(WidenBytes { row, wide: &mut wide });
+            if !self.windows.sum_integers(&wide, &self.weights, taps.half, &mut sums) {
+                taps.blend_columns(row, width, out);
+                continue;
+            }
+            run_wide(RoundSums {
+                sums: &sums,
+                digits: taps.digits,
+                out,
+            });
+        }
+    }
+}
+
+struct WidenBytes<'a> {
+    row: &'a [u8],
+    wide: &'a mut [i32],
+}
+
+impl WideLoop for WidenBytes<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let n = self.row.len().min(self.wide.len());
+        let (row, wide) = (&self.row[..n], &mut self.wide[..n]);
+        for k in 0..n {
+            wide[k] = row[k].into();
+        }
+    }
+}
+
 struct AddBytes<'a> {
     sums: &'a mut [i32],
     row: &'a [u8],
@@ -121,4 +185,33 @@ fn merge_taps(taps: &Taps) -> Taps {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::rows::vision::resample::ResampleMode;
+    use crate::op::rows::vision::resample_axis::Axis;
+
+    /// Lines of bytes are those that the taps give one by one, for all targets.
+    #[test]
+    fn lines_in_vectors_are_those_of_single_elements() {
+        use ResampleMode::{Cubic, CubicSmooth, Linear};
+        for (mode, n, m) in [
+            (Linear, 50, 85),
+            (Cubic, 40, 20),
+            (CubicSmooth, 70, 31),
+            (Linear, 90, 11),
+            (Linear, 1, 7),
+        ] {
+            let taps = FixedTaps::new(&Axis::new(mode, n, m, false, None, false).taps());
+            let x: Vec<u8> = (0..3 * n).map(|i| (i * 97 % 256) as u8).collect();
+            let (mut got, mut want) = (vec![0; 3 * m], vec![0; 3 * m]);
+            taps.blend_columns(&x, n, &mut want);
+            if let Some(near) = NearTaps::new(&taps, n) {
+                near.blend_columns(&taps, &x, n, &mut got);
+                assert_eq!(got, want, "{mode:?} {n} {m}");
+            }
+        }
+    }
 }

@@ -1,8 +1,6 @@
 //! The loops of resampling. A line of the operand is resampled along the last dim once; sums of such lines are lines of the result.
 
 use super::resample_axis::{Axis, EvenTaps};
-use super::resample_bytes::Taps;
-use super::resample_small::SmallPlanes;
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::{OpError, OpResult};
 use crate::parallel::Pool;
@@ -31,7 +29,7 @@ pub(super) fn resample_nearest(
         let line = |&l: &usize| columns.iter().map(move |&c| l * size[2] + c as usize);
         Offsets::new(lines.iter().flat_map(line).collect())
     });
-    let columns = Columns::new(columns, size[2], x.numel() / size[2]);
+    let columns = Columns::new(columns, size[2], x.numel() / size[2], x.dtype().size());
     let (src, dst) = (x.bytes(), out.bytes_mut());
     with_word!(x.dtype().size(), src, dst, |src, dst| {
         let planes = units_per_part(dst.len() / n, n * x.dtype().size(), pool);
@@ -61,11 +59,11 @@ struct Columns {
 }
 
 impl Columns {
-    /// For `uses` lines of `width` elements.
-    fn new(places: Vec<i32>, width: usize, uses: usize) -> Columns {
+    /// For `uses` lines of `width` elements of `size` bytes.
+    fn new(places: Vec<i32>, width: usize, uses: usize, size: usize) -> Columns {
         let whole = places.len() == width && places.iter().enumerate().all(|(i, &c)| i == c as usize);
         let several = !whole && uses >= SEVERAL;
-        let windows = several.then(|| Windows::new(width, std::slice::from_ref(&places)));
+        let windows = several.then(|| Windows::new(width, std::slice::from_ref(&places), size));
         Columns {
             whole,
             windows: windows.flatten(),
@@ -123,7 +121,7 @@ pub(super) enum LineTaps<T> {
 
 impl<T: Weight> LineTaps<T> {
     /// The taps in lines of `n` elements, for `uses` lines.
-    fn new(axis: &Axis, n: usize, uses: usize) -> LineTaps<T> {
+    pub(super) fn new(axis: &Axis, n: usize, uses: usize) -> LineTaps<T> {
         match axis.even_taps() {
             Some(taps) => LineTaps::even(taps, n, uses),
             None => {
@@ -134,7 +132,9 @@ impl<T: Weight> LineTaps<T> {
     }
 
     pub(super) fn even(taps: EvenTaps<T>, n: usize, uses: usize) -> LineTaps<T> {
-        let windows = (uses >= SEVERAL).then(|| Windows::new(n, &taps.places)).flatten();
+        let windows = (uses >= SEVERAL)
+            .then(|| Windows::new(n, &taps.places, size_of::<T>()))
+            .flatten();
         let places = taps.places.into_iter().map(|p| Places::new(n, p));
         LineTaps::Even(places.collect(), taps.weights, windows)
     }
@@ -212,56 +212,25 @@ pub(super) type OuterTaps<T> = [OuterLine<T>; 2];
 /// The taps along one of these dims, and for each place whether it copies an element.
 pub(super) type OuterLine<T> = Vec<(SmallVec<[(usize, T); 4]>, bool)>;
 
-/// Resamples planes of `size` by weighted sums along each dim, innermost dim first.
-pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], axes: &[Axis], out: &mut [T], pool: &Pool) {
-    let outer: OuterTaps<T> = [0, 1].map(|d| outer_taps(axes[d].taps()));
-    let width = axes[2].len();
-    let (plane, n) = (
-        size.iter().product::<usize>(),
-        axes.iter().map(Axis::len).product::<usize>(),
-    );
-    let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
-    if let Some(small) = SmallPlanes::new(size, &outer, &axes[2], x.len() / plane) {
-        return pool.run_parts(out, planes * n, |i, out| small.blend(&x[i * planes * plane..], out));
-    }
-    let columns = LineTaps::<T>::new(&axes[2], size[2], x.len() / size[2]);
-    let blend = PlaneBlend {
-        size,
-        outer: &outer,
-        columns: &columns,
-        width,
-    };
-    pool.run_parts(out, planes * n, |i, out| blend.run(&x[i * planes * plane..], out));
-}
-
-fn outer_taps<T: Weight>(taps: Vec<Taps>) -> OuterLine<T> {
-    let converted = |t: &Taps| {
-        let taps: SmallVec<[(usize, T); 4]> = t.iter().map(|&(i, w)| (i, T::from_f64(w))).collect();
-        let copies = matches!(taps[..], [(_, w)] if w == T::from_f64(1.0));
-        (taps, copies)
-    };
-    taps.iter().map(converted).collect()
-}
-
 /// The number of elements of a line that are blended in all lines, while their taps are in the cache.
 const COLUMNS: usize = 1024;
 
 /// A blend of planes of one size.
-struct PlaneBlend<'a, T> {
-    size: [usize; 3],
-    outer: &'a OuterTaps<T>,
-    columns: &'a LineTaps<T>,
+pub(super) struct PlaneBlend<T> {
+    pub(super) size: [usize; 3],
+    pub(super) outer: OuterTaps<T>,
+    pub(super) columns: LineTaps<T>,
     /// The length of a line of the result.
-    width: usize,
+    pub(super) width: usize,
 }
 
-impl<T: Weight> PlaneBlend<'_, T> {
+impl<T: Weight> PlaneBlend<T> {
     /// Resamples as many planes as fill `out`.
-    fn run(&self, x: &[T], out: &mut [T]) {
+    pub(super) fn run(&self, x: &[T], out: &mut [T]) {
         if self.outer.iter().all(|taps| taps.iter().all(|t| t.1)) {
             return self.blend_lines(x, out);
         }
-        let mut cache = LineCache::new(self.outer, self.width);
+        let mut cache = LineCache::new(&self.outer, self.width);
         let mut part = vec![T::default(); self.width];
         let n = self.outer[0].len() * self.outer[1].len() * self.width;
         for (x, out) in x.chunks_exact(self.size.iter().product()).zip(out.chunks_exact_mut(n)) {
@@ -277,7 +246,7 @@ impl<T: Weight> PlaneBlend<'_, T> {
 
     /// Blends planes along the last dim only.
     fn blend_lines(&self, x: &[T], out: &mut [T]) {
-        let [planes, rows] = self.outer;
+        let [planes, rows] = &self.outer;
         let (plane, per_plane) = (
             self.size.iter().product::<usize>(),
             planes.len() * rows.len() * self.width,
@@ -331,65 +300,4 @@ fn add_scaled<T: Weight>(line: &[T], w: T, out: &mut [T], first: bool) {
         true => pairs.for_each(|(o, &v)| *o = v * w),
         false => pairs.for_each(|(o, &v)| *o = *o + v * w),
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::op::rows::vision::resample::ResampleMode;
-
-    /// The sum of each element's taps along all dims, element by element.
-    fn by_elements(x: &[f64], size: [usize; 3], along: &[Vec<Taps>]) -> Vec<f64> {
-        let mut out = vec![];
-        for x in x.chunks_exact(size.iter().product()) {
-            for d in &along[0] {
-                for h in &along[1] {
-                    for w in &along[2] {
-                        let line = |i: usize, j: usize| {
-                            let terms = w.iter().map(|&(k, w)| x[(i * size[1] + j) * size[2] + k] * w);
-                            terms.reduce(|a, b| a + b).unwrap_or_default()
-                        };
-                        let rows = |i: usize| h.iter().map(|&(j, w)| line(i, j) * w).reduce(|a, b| a + b);
-                        let planes = d.iter().map(|&(i, w)| rows(i).unwrap_or_default() * w);
-                        out.push(planes.reduce(|a, b| a + b).unwrap_or_default());
-                    }
-                }
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn planes_are_the_sums_of_their_elements() {
-        use ResampleMode::{Cubic, CubicSmooth, Linear, LinearSmooth};
-        let axis = |mode, n: usize, out: usize| Axis::new(mode, n, out, false, None, false);
-        let same = Axis::unchanged;
-        for (size, axes) in [
-            ([4, 5, 20], [same(4), same(5), axis(Linear, 20, 33)]),
-            // Longer lines than are blended at once.
-            ([1, 3, 900], [same(1), same(3), axis(Linear, 900, 2100)]),
-            ([4, 5, 20], [same(4), axis(Linear, 5, 11), axis(LinearSmooth, 20, 7)]),
-            (
-                [4, 5, 20],
-                [axis(Linear, 4, 7), axis(Cubic, 5, 9), axis(Linear, 20, 40)],
-            ),
-            ([4, 5, 20], [axis(Linear, 4, 3), same(5), same(20)]),
-            ([1, 5, 20], [same(1), axis(CubicSmooth, 5, 9), same(20)]),
-            // Small planes, together and one by one.
-            ([1, 7, 6], [same(1), axis(Linear, 7, 3), axis(Linear, 6, 5)]),
-            ([1, 7, 6], [same(1), axis(Cubic, 7, 3), axis(Cubic, 6, 4)]),
-            ([1, 7, 6], [same(1), axis(Cubic, 7, 16), axis(Linear, 6, 6)]),
-            ([1, 7, 6], [same(1), axis(LinearSmooth, 7, 3), axis(Linear, 6, 5)]),
-        ] {
-            let n: usize = size.iter().product();
-            let x: Vec<f64> = (0..23 * n).map(|i| (i * 37 % 101) as f64).collect();
-            let along = [0, 1, 2].map(|d| axes[d].taps());
-            let want = by_elements(&x, size, &along);
-            for threads in [1, 2] {
-                let mut got = vec![0.0; want.len()];
-                blend_taps(&x, size, &axes, &mut got, &Pool::new(threads));
-                assert!(got == want);
-            }
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! A block is two vectors of channels. The processor reads it as one vector of pairs, of which one operation each gives the
 //! second and the first elements as f32: half of what widening sixteen elements at a time takes. Weights have this order, too.
 
+use crate::math::conv::taps::call_for_pixels;
 use crate::math::isa::per_isa;
 use crate::math::simd::Bf16;
 use crate::math::tile::Tiles;
@@ -73,18 +74,7 @@ unsafe fn row_body<S: Bf16, const K: usize, const ST: usize>(j: &RowJob) {
     for t in 0..tiles.count() {
         let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
         // SAFETY: the pixels lie in the row.
-        unsafe {
-            match rows {
-                1 => convolve_tile::<S, K, ST, 1>(j, p),
-                2 => convolve_tile::<S, K, ST, 2>(j, p),
-                3 => convolve_tile::<S, K, ST, 3>(j, p),
-                4 => convolve_tile::<S, K, ST, 4>(j, p),
-                5 => convolve_tile::<S, K, ST, 5>(j, p),
-                6 => convolve_tile::<S, K, ST, 6>(j, p),
-                7 => convolve_tile::<S, K, ST, 7>(j, p),
-                _ => convolve_tile::<S, K, ST, 8>(j, p),
-            }
-        }
+        unsafe { call_for_pixels!(rows, convolve_tile::<S, K, ST>(j, p)) };
     }
 }
 

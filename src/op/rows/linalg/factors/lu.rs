@@ -1,15 +1,14 @@
 //! LU factors, and solutions by them.
 
-use super::{factors_type, pack_results, same_dtype, with_least};
+use super::{factors_type, same_dtype, with_least};
+use crate::linalg::batch::Matrices;
+use crate::linalg::lu::{factors_of_all, row_order};
+use crate::linalg::real::Real;
 use crate::op::rows::dense::zeros;
-use crate::op::rows::linalg::blocks::solve_triangle;
 use crate::op::rows::linalg::errors::{call_check_errors, check_info};
-use crate::op::rows::linalg::factorize::{row_order, solve_factored};
-use crate::op::rows::linalg::matrix::Matrix;
-use crate::op::rows::linalg::real::{Real, in_dtype};
-use crate::op::rows::linalg::solutions::{Factors, each_lu, solve_batch};
-use crate::op::rows::linalg::transfer::{Matrices, Results};
-use crate::op::rows::linalg::{solution_type, want_matrices, want_square};
+use crate::op::rows::linalg::results::pack_results;
+use crate::op::rows::linalg::solutions::{equations, solution};
+use crate::op::rows::linalg::{is_vectors, solution_type, want_matrices, want_square};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -143,29 +142,12 @@ fn lu_pivots(t: &Tensor, rows: usize) -> OpResult<Vec<Vec<usize>>> {
 }
 
 fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let matrices = Matrices::of(c.leaf("A")?);
-    in_dtype!(matrices, lu_factor_in(c, &matrices))
-}
-
-fn lu_factor_in<T: Real>(c: &Call<Tensor>, matrices: &Matrices) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
-    let (mut all, mut pivots, mut info) = (Vec::with_capacity(a.numel()), vec![], vec![]);
-    each_lu::<T>(matrices, |factors| match factors {
-        Factors::One(m, found, singular) => {
-            all.extend_from_slice(&m.v);
-            pivots.extend(found.iter().map(|p| *p as f64));
-            info.push(singular as f64);
-        }
-        Factors::Many(m, found, count) => {
-            m.append(count, false, &mut all);
-            (0..count).for_each(|l| pivots.extend(found.rows.iter().map(|p| p[l] as f64)));
-            info.extend(found.singular[..count].iter().map(|s| *s as f64));
-        }
-    });
+    let (factors, pivots, info) = factors_of_all(&Matrices::of(a));
     if c.bool("check_errors")? {
         check_info("torch.linalg.lu_factor_ex", &info, a)?;
     }
-    pack_results(c, vec![T::results(all), Results::F64(pivots), info.into()])
+    pack_results(c, vec![factors, pivots.into(), info.into()])
 }
 
 fn lu_unpack(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -225,34 +207,10 @@ fn unpack_triangles<T: Real>(m: &[T], columns: usize, l: &mut [T], u: &mut [T]) 
 }
 
 fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    in_dtype!(Matrices::of(c.leaf("LU")?), lu_solve_in(c))
-}
-
-fn lu_solve_in<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (factors, b) = (c.leaf("LU")?, c.leaf("B")?);
-    let n = factors.shape()[factors.rank() - 1];
-    let pivots = lu_pivots(c.leaf("pivots")?, n)?;
-    let (left, adjoint) = (c.bool("left")?, c.bool("adjoint")?);
-    // The equation from the right is solved transposed. Its factors arrive transposed too.
-    let transposed = left == adjoint;
-    let solve_one = |i: usize, m: &mut Matrix<T>, r: &mut Matrix<T>| {
-        if left == transposed {
-            *m = m.transposed();
-        }
-        match transposed {
-            true => solve_transposed(m, &pivots[i], r),
-            false => solve_factored(m, &pivots[i], r),
-        }
-        Ok(())
-    };
-    solve_batch(c, factors, b, left, &solve_one).map(Val::Leaf)
-}
-
-/// Solves `A^T X = B` in place of `b`, where `factors` are the transposed factors of A: `U^T L^T P^T X = B`.
-fn solve_transposed<T: Real>(factors: &Matrix<T>, pivots: &[usize], b: &mut Matrix<T>) {
-    solve_triangle(factors, b, false, false);
-    solve_triangle(factors, b, true, true);
-    pivots.iter().enumerate().rev().for_each(|(k, p)| b.swap_rows(k, p - 1));
+    let pivots = lu_pivots(c.leaf("pivots")?, factors.shape()[factors.rank() - 1])?;
+    let x = equations(factors, b)?.solve_by_lu(&pivots, c.bool("left")?, c.bool("adjoint")?);
+    solution(c, factors.dtype(), x)
 }
 
 /// `B` may be a batch of vectors.
@@ -262,7 +220,7 @@ fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if c.bool("check_errors")? {
         call_check_errors(b, "torch.linalg.solve_ex", &factors[2], a)?;
     }
-    let vectors = crate::op::rows::linalg::is_vectors(a.shape()?, rhs.shape()?, c.bool("left")?)?;
+    let vectors = is_vectors(a.shape()?, rhs.shape()?, c.bool("left")?)?;
     let rhs = match vectors {
         true => b.unsqueeze(rhs, rhs.rank()?)?,
         false => rhs.clone(),

@@ -1,10 +1,11 @@
 //! Least-squares solutions.
 
 use super::{dims_of, is_vector};
+use crate::linalg::batch::Matrices;
+use crate::linalg::svd::LeastSquares;
 use crate::op::rows::dense::broadcast_position;
-use crate::op::rows::linalg::bidiagonal::svd_of;
 use crate::op::rows::linalg::factors::with_least;
-use crate::op::rows::linalg::matrix::{Matrix, tensor_from_numbers, tensor_to_matrices};
+use crate::op::rows::linalg::results::tensor_from_numbers;
 use crate::op::rows::linalg::want_matrices;
 use crate::op::{Call, OpError, OpResult, Sizes};
 use crate::tensor::Tensor;
@@ -76,38 +77,6 @@ fn driver_name<T>(c: &Call<T>) -> OpResult<&str> {
     }
 }
 
-/// The least-squares solution of minimal norm for one matrix and its right-hand sides.
-struct LeastSquares {
-    pub(super) x: Vec<f64>,
-    /// The residual sum of squares for each right-hand side.
-    pub(super) rest: Vec<f64>,
-    pub(super) rank: usize,
-    pub(super) values: Vec<f64>,
-}
-
-impl LeastSquares {
-    /// Solves by singular values. Those up to `rcond` times the largest count as 0; without `rcond`, only exact zeros
-    /// do.
-    fn solve(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
-        let (u, values, v) = svd_of(a);
-        let least = rcond.map_or(0.0, |r| r * values.first().copied().unwrap_or(0.0));
-        let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
-        let parts = u.transposed().times(b);
-        let parts = Matrix::from_fn(parts.rows, parts.columns, |i, j| parts.at(i, j) * inverse(values[i]));
-        let solution = v.times(&parts);
-        let product = a.times(&solution);
-        let square = |i: usize, j: usize| (b.at(i, j) - product.at(i, j)).powi(2);
-        LeastSquares {
-            x: solution.v,
-            rest: (0..b.columns)
-                .map(|j| (0..b.rows).map(|i| square(i, j)).sum())
-                .collect(),
-            rank: values.iter().filter(|s| **s > least).count(),
-            values,
-        }
-    }
-}
-
 /// The threshold for singular values, relative to the largest; `None` for `gels`, which assumes full rank.
 fn effective_rcond(c: &Call<Tensor>, driver: &str, dtype: DType, longest: usize) -> OpResult<Option<f64>> {
     let rcond = if !c.is_none("rcond") {
@@ -157,7 +126,7 @@ pub(super) fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 /// The solutions for batches of matrices, which are broadcast to `lead`.
 fn solve_all(a: &Tensor, b: &Tensor, lead: &[usize], rcond: Option<f64>) -> Vec<LeastSquares> {
-    let (all_a, all_b) = (tensor_to_matrices(a), tensor_to_matrices(b));
+    let (all_a, all_b) = (Matrices::of(a).all(), Matrices::of(b).all());
     let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
     let solve = |i: usize| {
         let (a, b) = (broadcast_position(own_a, lead, i), broadcast_position(own_b, lead, i));
