@@ -308,17 +308,19 @@ impl Scheduler<'_> {
             let last = self.cluster.reduced.iter().position(|&r| r).unwrap_or(0);
             row.push(LoopDim { extent: 1, last });
         }
-        // What does not change along a row, such as its sum, is read or written once for all of its elements.
+        // What does not change along a row, such as its sum, is read or written once for all of its elements, so it counts only between
+        // equals.
         let reduced = &self.cluster.reduced;
-        let in_row = |s: &Vec<i64>| s.iter().zip(reduced).any(|(&s, &r)| r && s != 0);
-        // Rows of one element have no other accesses.
-        let some_in_row = strides.iter().any(in_row);
-        let unit = |l: Option<&LoopDim>| {
-            let counts = strides.iter().filter(|s| in_row(s) || !some_in_row);
-            l.map_or(0, |l| counts.filter(|s| s.get(l.last) == Some(&1)).count())
+        let is_in_row = |s: &&Vec<i64>| s.iter().zip(reduced).any(|(&s, &r)| r && s != 0);
+        let contiguous = |l: Option<&LoopDim>| {
+            let along = |s: &&Vec<i64>| l.is_some_and(|l| s.get(l.last) == Some(&1));
+            (
+                strides.iter().filter(is_in_row).filter(along).count(),
+                strides.iter().filter(along).count(),
+            )
         };
         // Vectors run along the dim in which more loads and stores are contiguous.
-        self.columns = !row.is_empty() && unit(kept.last()) > unit(row.last());
+        self.columns = !row.is_empty() && contiguous(kept.last()) > contiguous(row.last());
         self.kept = kept;
         self.row = row;
     }

@@ -112,10 +112,6 @@ fn index_rows(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
 fn pad(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let (dtype, mut shape) = (tir.value(x).dtype, tir.value(x).shape.clone());
-    // Kernels do not compute bytes in vectors. The routine copies runs of them.
-    if dtype.size() == 1 {
-        return Ok(None);
-    }
     let amounts = ids.ints("pad")?;
     let value = match ids.get("value") {
         v if v.is_none() => Scalar::from_i64(dtype, 0),

@@ -5,7 +5,7 @@
 
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::parallel::Pool;
-use crate::tensor::{Places, Scalar, Tensor, ViewMut, WideLoop, run_wide};
+use crate::tensor::{Places, Scalar, Tensor, ViewMut};
 use std::ops::Range;
 
 /// Blocks of fewer elements are joined with the dim before.
@@ -160,19 +160,15 @@ impl Block {
     }
 
     /// Copies the block that starts at the first element of `src`.
-    #[inline(always)]
+    #[inline]
     fn copy<T: Copy + Default>(&self, src: &[T], fill: T, mut to: &mut [T]) {
         for piece in &self.pieces {
             let (now, rest) = to.split_at_mut(piece.len());
             to = rest;
             match piece {
-                Piece::Run(from, n) => copy_run(&src[*from..][..*n], now),
+                Piece::Run(from, n) => now.copy_from_slice(&src[*from..][..*n]),
                 Piece::Fill(_) => now.fill(fill),
-                Piece::Listed(list) => {
-                    for k in 0..now.len().min(list.len()) {
-                        now[k] = src[list[k]];
-                    }
-                }
+                Piece::Listed(list) => now.iter_mut().zip(list).for_each(|(o, &p)| *o = src[p]),
                 Piece::Checked(places, n) => places.part(0..*n).gather(src, now),
             }
         }
@@ -201,34 +197,6 @@ fn push_pieces(places: &[usize], extent: usize, pieces: &mut Vec<Piece>) {
     pieces.extend(Piece::listed(listed, extent));
 }
 
-/// Longer runs, in bytes, are copied by the library, whose call takes less time than the copy.
-const FAR: usize = 2048;
-
-/// Copies a run of elements. For a short one, a call would take longer than its copy in vectors.
-#[inline(always)]
-fn copy_run<T: Copy>(from: &[T], to: &mut [T]) {
-    match size_of::<T>() {
-        size if size_of_val(to) > FAR || size > 8 => to.copy_from_slice(from),
-        1 => copy_vectors::<T, 64>(from, to),
-        2 => copy_vectors::<T, 32>(from, to),
-        4 => copy_vectors::<T, 16>(from, to),
-        _ => copy_vectors::<T, 8>(from, to),
-    }
-}
-
-/// Copies elements `N` at a time. The last vector begins earlier if there are not so many left.
-#[inline(always)]
-fn copy_vectors<T: Copy, const N: usize>(from: &[T], to: &mut [T]) {
-    let n = to.len();
-    if n < N {
-        return to.copy_from_slice(from);
-    }
-    for k in 0..n / N {
-        to[k * N..][..N].copy_from_slice(&from[k * N..][..N]);
-    }
-    to[n - N..].copy_from_slice(&from[n - N..]);
-}
-
 impl Piece {
     /// A few places are read one by one.
     fn listed(list: Vec<usize>, extent: usize) -> Option<Piece> {
@@ -252,14 +220,15 @@ fn copy_blocks<T: Copy + Default + Send + Sync>(
 ) {
     let blocks = units_per_part(dst.len() / block.len, block.len * size, pool);
     pool.run_parts(dst, blocks * block.len, |part, dst| {
-        run_wide(CopyBlocks {
+        let blocks = CopyBlocks {
             src,
             dst,
             offsets,
             block,
             fill,
             first: part * blocks,
-        });
+        };
+        blocks.copy();
     });
 }
 
@@ -273,9 +242,8 @@ struct CopyBlocks<'a, T> {
     first: usize,
 }
 
-impl<T: Copy + Default> WideLoop for CopyBlocks<'_, T> {
-    #[inline(always)]
-    fn run(self) {
+impl<T: Copy + Default> CopyBlocks<'_, T> {
+    fn copy(self) {
         let (block, len) = (self.block, self.block.len);
         // Blocks along the last of these dims follow each other without looking at the others.
         let (line, outer) = self

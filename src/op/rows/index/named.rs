@@ -133,10 +133,51 @@ impl NamedSlices {
                 });
             });
         }
+        if view.most() < usize::MAX && inner > 1 {
+            return self.combine_by_place(view, src, dst, pool, how);
+        }
         let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
         let rows = n.div_ceil(parts);
         pool.run_parts(dst, rows * inner, |part, dst| {
             view.update(dst, &alone, |dst| self.combine_places(part * rows, src, dst, how));
+        });
+    }
+
+    /// [`NamedSlices::combine_as`] without dims before, for numbers that are not stored as such: the slices at a place are combined one
+    /// after the other, so that only few numbers exist at a time.
+    fn combine_by_place<D: Copy + Send + Sync, T: Copy, S: Copy + Sync>(
+        &self,
+        view: &impl PartView<D, T>,
+        src: &[S],
+        dst: &mut [D],
+        pool: &Pool,
+        how: &impl Combine<T, S>,
+    ) {
+        let (inner, alone) = (self.inner, Pool::new(1));
+        let sources = SourcesOfPlaces::new(self.places(), self.n);
+        let (rows, columns) = ((view.most() / inner).max(1), inner.min(view.most()));
+        let bytes = inner * size_of::<D>() * (1 + self.places().len() / self.n);
+        let part = units_per_part(self.n, bytes, pool).next_multiple_of(rows);
+        pool.run_parts(dst, part * inner, |i, dst| {
+            for (b, block) in dst.chunks_mut(rows * inner).enumerate() {
+                let first = i * part + b * rows;
+                let places = first..first + block.len() / inner;
+                if sources.are_none(&places) {
+                    continue;
+                }
+                for (c, numbers) in block.chunks_mut(columns * places.len()).enumerate() {
+                    let width = numbers.len() / places.len();
+                    view.update(numbers, &alone, |numbers| {
+                        for (row, place) in numbers.chunks_exact_mut(width).zip(places.clone()) {
+                            let slices = sources
+                                .of(place)
+                                .iter()
+                                .map(|&k| &src[k * inner + c * columns..][..width]);
+                            slices.for_each(|slice| how.slice(row, slice));
+                        }
+                    });
+                }
+            }
         });
     }
 
@@ -157,6 +198,38 @@ impl NamedSlices {
                 how.slice(&mut dst[(p - first) * self.inner..][..self.inner], src);
             }
         }
+    }
+}
+
+/// For each place along a dim, the numbers of the slices that an index tensor puts there, in order.
+struct SourcesOfPlaces {
+    /// Where the numbers of each place begin, and the end of the last ones.
+    starts: Vec<usize>,
+    numbers: Vec<usize>,
+}
+
+impl SourcesOfPlaces {
+    /// The sources of `n` places. `index` is below `n`.
+    fn new(index: &[i64], n: usize) -> SourcesOfPlaces {
+        let mut starts = vec![0; n + 1];
+        index.iter().for_each(|&p| starts[p as usize + 1] += 1);
+        for p in 0..n {
+            starts[p + 1] += starts[p];
+        }
+        let (mut next, mut numbers) = (starts.clone(), vec![0; index.len()]);
+        for (k, &p) in index.iter().enumerate() {
+            numbers[next[p as usize]] = k;
+            next[p as usize] += 1;
+        }
+        SourcesOfPlaces { starts, numbers }
+    }
+
+    fn of(&self, place: usize) -> &[usize] {
+        &self.numbers[self.starts[place]..self.starts[place + 1]]
+    }
+
+    fn are_none(&self, places: &Range<usize>) -> bool {
+        self.starts[places.start] == self.starts[places.end]
     }
 }
 

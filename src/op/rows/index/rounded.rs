@@ -134,6 +134,8 @@ impl Half for f16 {
 
 /// The number of elements of a slice that are widened at once.
 const AT_ONCE: usize = 1024;
+/// Slices shorter than this are added element by element.
+const SHORT: usize = 64;
 
 /// Adds 16-bit floats to f32 numbers.
 pub(super) struct AddHalves(pub Option<F16c>);
@@ -145,6 +147,9 @@ impl<H: Half> Combine<f32, H> for AddHalves {
     }
 
     fn slice(&self, x: &mut [f32], y: &[H]) {
+        if y.len() < SHORT {
+            return x.iter_mut().zip(y).for_each(|(x, y)| *x += y.widen(self.0));
+        }
         let mut wide = [0.0; AT_ONCE];
         for (x, y) in x.chunks_mut(AT_ONCE).zip(y.chunks(AT_ONCE)) {
             H::widen_all(y, &mut wide[..y.len()]);

@@ -44,10 +44,10 @@ const LANES: usize = 32;
 
 /// The position within a line of the first element that no other element beats.
 #[inline(always)]
-fn best_in_line<T: Cell, const LARGEST: bool>(line: &[T]) -> usize {
+fn best_in_line<T: Cell>(line: &[T], largest: bool) -> usize {
     let Some(&first) = line.first() else { return 0 };
     let better = |x: T, best: T| {
-        let wins = if LARGEST { x > best } else { x < best };
+        let wins = if largest { x > best } else { x < best };
         if wins { x } else { best }
     };
     let (mut best, mut nan) = ([first; LANES], false);
@@ -86,17 +86,18 @@ fn first_place<T: Copy>(line: &[T], matches: impl Fn(T) -> bool) -> usize {
 }
 
 /// [`best_in_line`] of lines of `n` elements.
-struct BestInLines<'a, T, const LARGEST: bool> {
+struct BestInLines<'a, T> {
     v: &'a [T],
     n: usize,
+    largest: bool,
     out: &'a mut [i64],
 }
 
-impl<T: Cell, const LARGEST: bool> WideLoop for BestInLines<'_, T, LARGEST> {
+impl<T: Cell> WideLoop for BestInLines<'_, T> {
     #[inline(always)]
     fn run(self) {
         for (o, line) in self.out.iter_mut().zip(self.v.chunks_exact(self.n)) {
-            *o = best_in_line::<T, LARGEST>(line) as i64;
+            *o = best_in_line(line, self.largest) as i64;
         }
     }
 }
@@ -173,26 +174,33 @@ fn arg_short_integers(t: &Tensor, n: usize, largest: bool, out: &mut [i64], pool
 
 /// The positions of the extrema of all lines.
 pub(super) fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
-    match largest {
-        true => arg_lines_towards::<T, true>(v, lines, out, pool),
-        false => arg_lines_towards::<T, false>(v, lines, out, pool),
-    }
-}
-
-/// [`arg_lines`] for the largest or the smallest elements. A direction that is no constant would keep loops from becoming vector code.
-fn arg_lines_towards<T: Cell, const LARGEST: bool>(v: &[T], lines: &DimLines, out: &mut [i64], pool: &Pool) {
     if v.is_empty() {
         return;
     }
-    let (n, width) = (lines.len, lines.inner);
-    let count = units_per_part(out.len(), n * size_of::<T>(), pool);
-    let short = lines.outer > 1 && n <= SHORT && width <= FEW;
-    if width == 1 && !short {
+    if lines.inner == 1 && !are_short(lines) {
+        let n = lines.len;
+        let count = units_per_part(out.len(), n * size_of::<T>(), pool);
         return pool.run_parts(out, count, |i, out| {
             let v = &v[i * count * n..];
-            run_wide(BestInLines::<_, LARGEST> { v, n, out });
+            run_wide(BestInLines { v, n, largest, out });
         });
     }
+    match largest {
+        true => arg_columns::<T, true>(v, lines, out, pool),
+        false => arg_columns::<T, false>(v, lines, out, pool),
+    }
+}
+
+/// Whether many lines are so short that they are looked through together.
+fn are_short(lines: &DimLines) -> bool {
+    lines.outer > 1 && lines.len <= SHORT && lines.inner <= FEW
+}
+
+/// [`arg_lines`] for lines that lie side by side or are short. The direction is a constant, because these loops do not become vector code
+/// otherwise. Long lines do, and only then are those of i64 fast.
+fn arg_columns<T: Cell, const LARGEST: bool>(v: &[T], lines: &DimLines, out: &mut [i64], pool: &Pool) {
+    let (n, width, short) = (lines.len, lines.inner, are_short(lines));
+    let count = units_per_part(out.len(), n * size_of::<T>(), pool);
     if lines.outer == 1 && !are_few_long_columns(n, width) {
         return pool.run_parts(out, count, |i, out| columns::<_, LARGEST>(v, width, i * count, out));
     }
