@@ -10,6 +10,7 @@
 
 use super::Placed;
 use crate::tensor::with_wide_vectors;
+use std::ops::RangeInclusive;
 
 /// Ranges up to this length are sorted by insertion at the end (`_S_threshold`).
 const THRESHOLD: usize = 16;
@@ -51,33 +52,27 @@ pub(super) fn partial_sort<P: Placed>(line: &mut [P], count: usize) {
     sort_heap(&mut line[..count]);
 }
 
-/// The selection of `torch.kthvalue` (`quick_select_template` in `aten/src/ATen/native/Sorting.cpp`, after Sedgewick, 1978).
+/// The selection of `torch.kthvalue` (`quick_select_template` in `aten/src/ATen/native/Sorting.cpp`, after Sedgewick, 1978). Where it would
+/// take quadratic time, the elements that are left are sorted instead.
 pub(super) fn quick_select<P: Placed>(line: &mut [P], nth: usize) {
+    if let Some(rest) = select_by(line, nth, less) {
+        line[rest].sort_unstable();
+    }
+}
+
+/// How often [`select_by`] may visit each element. On average it visits each about three times.
+const VISITS: usize = 32;
+
+/// Selects by partitions. Returns the range that is left if they take too long.
+fn select_by<T: Copy>(line: &mut [T], nth: usize, less: impl Fn(T, T) -> bool) -> Option<RangeInclusive<usize>> {
     let (mut left, mut right) = (0, line.len().saturating_sub(1));
+    let mut visits = VISITS * line.len();
     while right > left + 1 {
-        line.swap((left + right) / 2, left + 1);
-        for (a, b) in [(left + 1, right), (left, right), (left + 1, left)] {
-            if less(line[b], line[a]) {
-                line.swap(a, b);
-            }
+        if visits < right - left {
+            return Some(left..=right);
         }
-        let (mut i, mut j) = (left + 1, right);
-        let pivot = line[left];
-        loop {
-            i += 1;
-            while less(line[i], pivot) {
-                i += 1;
-            }
-            j -= 1;
-            while less(pivot, line[j]) {
-                j -= 1;
-            }
-            if j < i {
-                break;
-            }
-            line.swap(i, j);
-        }
-        line.swap(left, j);
+        visits -= right - left;
+        let (i, j) = partition_between(line, left, right, &less);
         if j >= nth {
             right = j.saturating_sub(1);
         }
@@ -88,6 +83,40 @@ pub(super) fn quick_select<P: Placed>(line: &mut [P], nth: usize) {
     if right == left + 1 && less(line[right], line[left]) {
         line.swap(left, right);
     }
+    None
+}
+
+/// Partitions `line[left..=right]` around the median of three elements, and returns where the second part begins and where the pivot is.
+fn partition_between<T: Copy>(
+    line: &mut [T],
+    left: usize,
+    right: usize,
+    less: &impl Fn(T, T) -> bool,
+) -> (usize, usize) {
+    line.swap((left + right) / 2, left + 1);
+    for (a, b) in [(left + 1, right), (left, right), (left + 1, left)] {
+        if less(line[b], line[a]) {
+            line.swap(a, b);
+        }
+    }
+    let (mut i, mut j) = (left + 1, right);
+    let pivot = line[left];
+    loop {
+        i += 1;
+        while less(line[i], pivot) {
+            i += 1;
+        }
+        j -= 1;
+        while less(pivot, line[j]) {
+            j -= 1;
+        }
+        if j < i {
+            break;
+        }
+        line.swap(i, j);
+    }
+    line.swap(left, j);
+    (i, j)
 }
 
 /// Partitions deeper than this are sorted by a heap, so that no input takes quadratic time.
@@ -298,4 +327,60 @@ fn adjust_heap<P: Placed>(heap: &mut [P], top: usize, x: P) {
         hole = (hole - 1) / 2;
     }
     heap[hole] = x;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Chooses the values of elements while they are compared, so that each partition splits off few of them (McIlroy, "A Killer
+    /// Adversary for Quicksort", 1999). Undecided elements are greater than all others.
+    struct Adversary {
+        values: Vec<Option<usize>>,
+        decided: usize,
+        /// The element that may be a pivot: the last undecided one that was compared with a decided one.
+        candidate: usize,
+    }
+
+    impl Adversary {
+        fn less(&mut self, x: usize, y: usize) -> bool {
+            if self.values[x].is_none() && self.values[y].is_none() {
+                let smaller = if x == self.candidate { x } else { y };
+                self.values[smaller] = Some(self.decided);
+                self.decided += 1;
+            }
+            match (self.values[x], self.values[y]) {
+                (Some(a), Some(b)) => a < b,
+                (Some(_), None) => {
+                    self.candidate = y;
+                    true
+                }
+                (None, _) => {
+                    self.candidate = x;
+                    false
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn selection_gives_up_instead_of_taking_quadratic_time() {
+        let n = 4096;
+        let adversary = RefCell::new(Adversary {
+            values: vec![None; n],
+            decided: 0,
+            candidate: 0,
+        });
+        let mut line: Vec<usize> = (0..n).collect();
+        let rest = select_by(&mut line, n - 2, |x, y| adversary.borrow_mut().less(x, y));
+        assert!(rest.is_some());
+        let adversary = adversary.into_inner();
+        let placed = |k: usize| u64::new(adversary.values[k].unwrap_or(n) as u32, k);
+        let mut line: Vec<u64> = (0..n).map(placed).collect();
+        let mut sorted = line.clone();
+        sorted.sort_unstable();
+        quick_select(&mut line, n - 2);
+        assert_eq!(line[n - 2].rank(), sorted[n - 2].rank());
+    }
 }
