@@ -191,6 +191,27 @@ fn results_that_are_views_are_copied() {
 }
 
 #[test]
+fn reductions_are_vector_code_along_the_dim_of_most_accesses() {
+    let runs_along_results = |text: &str| kernels(text)[0].parallel_loop().expect("a loop over results").vector;
+    // One row times a matrix: its columns are as contiguous as the row, but the results are too.
+    let product = "\
+        %w: f32[1024, 512] = input 0
+        %x: f32[1024, 1] = input 1
+        %m: f32[1024, 512] = map(%w, %x) { mul(a0, a1) }
+        %y: f32[1, 512] = sum(%m) dims=[0]
+        return %y";
+    assert!(runs_along_results(product));
+    // The spread of channels: means and results are contiguous along the channels, but there is one for each row.
+    let spread = "\
+        %x: f32[32, 3055] = input 0
+        %mean: f32[32, 1] = input 1
+        %d: f32[32, 3055] = map(%x, %mean) { sub(a0, a1) }
+        %y: f32[32, 1] = sum(%d) dims=[1]
+        return %y";
+    assert!(!runs_along_results(spread));
+}
+
+#[test]
 fn maps_of_transposed_operands_are_tiled() {
     let transposed = |rows: usize, columns: usize| {
         let text = format!(

@@ -1,10 +1,13 @@
 //! Padding.
 
-use super::indexed_lines::{DimIndices, OUTSIDE, copy_indices};
+use super::indexed_lines::{DimIndices, copy_indices};
+use crate::op::rows::dense::zeros;
+use crate::op::rows::index::gather::copy_element;
 use crate::op::rows::spell::list_text;
+use crate::op::view::strided_positions;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Scalar, Tensor, ViewMut};
+use crate::tensor::{Scalar, Tensor, ViewMut, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -20,7 +23,7 @@ fn constant_pad_row() -> Op {
             let (d, x) = c.shaped("self")?;
             Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &c.dims("pad")?)?)))
         },
-        Meaning::Fill(|c, outs, pool| constant_pad(c, &mut outs[0], pool)),
+        Meaning::Routine(constant_pad),
     )
     .doc("the tensor padded with a constant, starting from the last dim; negative widths crop")
     .spelled("aten.@ torch.@");
@@ -76,6 +79,13 @@ fn constant_shape(x: &[Dim], pad: &[Dim]) -> OpResult<Vec<Dim>> {
     Ok(out)
 }
 
+fn fixed_sizes(shape: &[Dim]) -> Vec<usize> {
+    shape
+        .iter()
+        .map(|d| d.as_const().map_or(0, |n| n.max(0) as usize))
+        .collect()
+}
+
 fn pad_value(c: &Call<Tensor>) -> Scalar {
     match c.get("value") {
         Val::Float(v) => Scalar::F64(*v),
@@ -84,17 +94,44 @@ fn pad_value(c: &Call<Tensor>) -> Scalar {
     }
 }
 
-fn constant_pad(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool) -> OpResult<()> {
+fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let x = c.leaf("self")?;
-    let (pad, shape) = (c.ints("pad")?, out.shape().to_vec());
-    let along = |d: usize| {
-        let first = 2 * (x.rank() - 1 - d);
-        let sides = [0, 1].map(|k| pad.get(first + k).copied().unwrap_or(0));
-        dim_indices(sides, x.shape()[d], shape[d], |_| OUTSIDE)
-    };
-    let indices: Vec<DimIndices> = (0..x.rank()).map(along).collect();
-    copy_indices(x, &indices, Some(pad_value(c).cast(x.dtype())), out, pool);
-    Ok(())
+    let pad = c.ints("pad")?;
+    let shape = fixed_sizes(&constant_shape(
+        x.ty().shape.as_deref().unwrap_or_default(),
+        &c.dims("pad")?,
+    )?);
+    let mut out = zeros(x.dtype(), &shape)?;
+    let value = pad_value(c).cast(x.dtype());
+    let n = out.numel();
+    let size = x.dtype().size();
+    let dst = out.bytes_mut();
+    if value != Scalar::from_i64(DType::I64, 0).cast(x.dtype()) || value.to_f64().is_sign_negative() {
+        (0..n).for_each(|i| value.write(dst, i));
+    }
+    // The region of the operand that is copied, and its position in the result.
+    let (mut part, mut from, mut to) = (x.shape().to_vec(), 0, 0);
+    let (src_strides, dst_strides) = (contiguous_strides(x.shape()), contiguous_strides(&shape));
+    let cut = |p: i64| p.min(0).unsigned_abs() as usize;
+    let dim = |i: usize| x.rank() - 1 - i;
+    for (i, p) in pad.chunks(2).enumerate() {
+        part[dim(i)] = part[dim(i)].saturating_sub(cut(p[0]).saturating_add(cut(p[1])));
+    }
+    if part.contains(&0) {
+        return Ok(Val::Leaf(out));
+    }
+    for (i, p) in pad.chunks(2).enumerate() {
+        from += cut(p[0]) * src_strides[dim(i)];
+        to += p[0].max(0) as usize * dst_strides[dim(i)];
+    }
+    let strides = |v: &[usize]| v.iter().map(|&s| s as i64).collect::<Vec<_>>();
+    let mut places = vec![];
+    strided_positions(&part, from as i64, &strides(&src_strides), &mut |_, p| places.push(p));
+    let src = x.bytes();
+    strided_positions(&part, to as i64, &strides(&dst_strides), &mut |i, p| {
+        copy_element(dst, p, src, places[i], size)
+    });
+    Ok(Val::Leaf(out))
 }
 
 fn pad_row() -> Op {
@@ -272,25 +309,20 @@ fn edge_pad(c: &Call<Tensor>, out: &mut ViewMut<'_>, pool: &Pool, edge: Edge) ->
         edge_indices(sides, x.shape()[d], shape[d], edge)
     };
     let indices: Vec<DimIndices> = (0..x.rank()).map(along).collect();
-    copy_indices(x, &indices, None, out, pool);
+    copy_indices(x, &indices, out, pool);
     Ok(())
 }
 
 /// The operand's indices along a dim that has `n` elements, and `size` in the result.
 fn edge_indices(pad: [i64; 2], n: usize, size: usize, edge: Edge) -> DimIndices {
-    let index = |i: usize| edge_index(i as i64, pad, n as i64, edge).max(0) as usize;
-    dim_indices(pad, n, size, index)
-}
-
-/// The indices along a dim that has `n` elements, and `size` in the result. `index` gives those of the padding.
-fn dim_indices(pad: [i64; 2], n: usize, size: usize, index: impl Fn(usize) -> usize) -> DimIndices {
     let count = |p: i64| usize::try_from(p).unwrap_or(0);
     let start = count(pad[0].saturating_neg()).min(n);
     let end = n.saturating_sub(count(pad[1].saturating_neg())).max(start);
     let before = count(pad[0]).min(size);
+    let index = |i: usize| edge_index(i as i64, pad, n as i64, edge).max(0) as usize;
     DimIndices {
-        before: (0..before).map(&index).collect(),
+        before: (0..before).map(index).collect(),
         inside: start..end,
-        after: (before + (end - start)..size).map(&index).collect(),
+        after: (before + (end - start)..size).map(index).collect(),
     }
 }
