@@ -16,7 +16,7 @@ mod vectors;
 pub(super) use blocks::{Columns, Product, StridedColumns, multiply, multiply_by};
 pub(super) use method::ProductMethod;
 
-/// Evaluates `$body` with the type `$t` of elements of a dtype: f64, or a number of 8 to 64 bits, u8 if it is no other.
+/// Evaluates `$body` with `$t` as the element type of a dtype, which is f64 or an integer of 8 to 64 bits.
 macro_rules! with_lane_element {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {

@@ -362,6 +362,12 @@ fn take(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()>
     })
 }
 
+/// Copies element `from` of `src` to element `to` of `dst`.
+#[inline]
+pub(in crate::op::rows) fn copy_element(dst: &mut [u8], to: usize, src: &[u8], from: usize, size: usize) {
+    dst[to * size..(to + 1) * size].copy_from_slice(&src[from * size..(from + 1) * size]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
