@@ -242,6 +242,7 @@ fn check_contract(p: &Program, contract: &Contract) -> Checked {
     let needed = match contract {
         Contract::MatMul(d, _) => 2 + d.addend.is_some() as usize,
         Contract::Conv(d, _) => 2 + d.bias as usize,
+        Contract::Grouped(..) => 3,
         Contract::Expansion(d, ..) => 3 + d.first.bias as usize + d.second.bias as usize,
         Contract::Attention(d, _) => match (d.bias.is_some(), d.mask.is_some()) {
             (true, _) => 5,

@@ -8,8 +8,8 @@ use super::CodegenOptions;
 use super::row_plan::ROWS;
 use crate::code::KernelFunction;
 use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structural_key_with};
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The key of a compiled function: the kernel's structure and the options.
@@ -17,7 +17,7 @@ pub(super) type FunctionKey = (Vec<u64>, CodegenOptions);
 
 /// The functions that compiled kernels currently hold. A function is freed with the last kernels that use it.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<HashMap<FunctionKey, Weak<KernelFunction>>>);
+pub(super) struct Cache(Mutex<FxHashMap<FunctionKey, Weak<KernelFunction>>>);
 
 impl Cache {
     /// The cache that all executables of this process share.

@@ -10,8 +10,8 @@ use crate::kernel::Kernel;
 use crate::target::Target;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, default_libcall_names};
+use rustc_hash::FxHashMap;
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Compiles kernels into this process's memory.
@@ -36,7 +36,7 @@ impl CompileKernels for Jit {
     fn compile(&self, kernels: &[Kernel]) -> Result<CompiledKernels, CodeError> {
         let mut unit = CompileUnit::default();
         // The shared cache knows a function only once it is linked, and a model often repeats a kernel.
-        let mut known: HashMap<cache::FunctionKey, usize> = HashMap::new();
+        let mut known: FxHashMap<cache::FunctionKey, usize> = FxHashMap::default();
         let (mut functions, mut which) = (vec![], vec![]);
         for k in kernels {
             // Code for any number of iterations of the outermost loop serves all sizes that differ in it alone.

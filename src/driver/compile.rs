@@ -183,7 +183,12 @@ impl StageRun<'_> {
             self.c.program = lowered.program;
             return Ok(());
         }
-        let ready = lowered.compile(self.session, self.request.threads, self.wanted == Some(Stage::Compile))?;
+        let ready = lowered.compile(
+            self.session,
+            &self.c.module,
+            self.request,
+            self.wanted == Some(Stage::Compile),
+        )?;
         if let Some(executable) = ready.executable() {
             self.texts
                 .add_texts(Stage::Compile, |a| text::write_executable(executable, a));

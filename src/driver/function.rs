@@ -22,7 +22,7 @@ use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The maximum number of compiled size combinations. The least recently used one is dropped.
+/// The maximum number of compiled size combinations, unless the caller says otherwise. The least recently used one is dropped.
 const KEPT: usize = 16;
 
 /// A model with code for the sizes that it was called with.
@@ -54,6 +54,8 @@ pub struct Function {
     pub(super) state_of: Option<u64>,
     /// The number of versions that were created.
     made: u64,
+    /// The maximum number of versions.
+    most_versions: usize,
     /// Whether a compilation reported something.
     noted: bool,
 }
@@ -85,8 +87,15 @@ impl Function {
             versions: vec![],
             state_of: None,
             made: 0,
+            most_versions: KEPT,
             noted: false,
         }
+    }
+
+    /// Keeps code for at most this many size combinations.
+    pub(super) fn keep_versions(mut self, most: usize) -> Function {
+        self.most_versions = most;
+        self
     }
 
     /// The model's graphs, as they were read.
@@ -207,7 +216,7 @@ impl Function {
             None => self.compiled_for(session, bound)?,
         };
         self.versions.push(version);
-        if self.versions.len() > KEPT {
+        if self.versions.len() > self.most_versions {
             self.versions.remove(0);
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! A model for one combination of input types, ready to run: compiled as a whole, or up to the first data-dependent
 //! size.
 
+use super::compile::Request;
 use super::inputs::bind::{BoundInputs, Dims, Value};
 use super::run::executable_inputs;
 use super::session::{Reported, Session, Staged};
-use super::split::{InterpretedTail, SplitExecutable};
+use super::split::{InterpretedTail, RegionPlan, SplitExecutable};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule};
-use crate::interp::Interpreter;
 use crate::lower::LowerError;
 use crate::program::Program;
 use crate::runtime::Executable;
@@ -34,6 +34,8 @@ pub(super) struct Lowered {
     /// `None` if everything depends on values.
     pub program: Option<Program>,
     tail: Option<InterpretedTail>,
+    /// The regions of the tail that are compiled later.
+    regions: Option<RegionPlan>,
     /// The warning about the interpreted tail.
     pub warning: Option<Diagnostic>,
     /// The error if code was requested but there is no program.
@@ -55,8 +57,9 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
             Err(e) => interpret_whole(session, graph, e),
         };
     };
+    let regions = tail.regions(module).filter(|_| session.has_regions());
     let mut lowered = Lowered {
-        warning: Some(tail.warning(graph)),
+        warning: Some(tail.warning(graph, regions.as_ref().map_or(0, |r| r.operations))),
         nothing: Some(tail.nothing_compiled(graph)),
         ..Lowered::default()
     };
@@ -66,7 +69,7 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
             Err(e) => return interpret_whole(session, graph, e),
         }
     }
-    lowered.tail = Some(tail);
+    (lowered.tail, lowered.regions) = (Some(tail), regions);
     Ok(lowered)
 }
 
@@ -91,10 +94,16 @@ fn interpret_whole(session: &mut Session, graph: &Graph, e: LowerError) -> Stage
 }
 
 impl Lowered {
-    /// Compiles the program. `text` keeps the text of the kernels' code.
-    pub(super) fn compile(self, session: &mut Session, threads: usize, text: bool) -> Staged<Ready> {
+    /// Compiles the program that was lowered from `module`. `text` keeps the text of the kernels' code.
+    pub(super) fn compile(
+        self,
+        session: &mut Session,
+        module: &GraphModule,
+        request: &Request,
+        text: bool,
+    ) -> Staged<Ready> {
         let executable = match self.program {
-            Some(program) => Some(session.compile(program, threads, text)?),
+            Some(program) => Some(session.compile(program, request.threads, text)?),
             None => None,
         };
         let way = match (self.tail, executable) {
@@ -102,7 +111,8 @@ impl Lowered {
             (None, None) => return Err(Reported),
             (Some(tail), executable) => {
                 let head = executable.map(|e| (e, self.kept));
-                ExecutionPlan::Split(Box::new(SplitExecutable::new(tail, head, session.cancel.clone())))
+                let tail = (tail, self.regions);
+                ExecutionPlan::Split(Box::new(SplitExecutable::new(module, tail, head, (session, request))))
             }
         };
         Ok(Ready { way })
@@ -188,14 +198,16 @@ impl Ready {
                 result
             }
             ExecutionPlan::Split(split) => {
-                let mut interpreter = Interpreter::new(module);
                 for (path, t) in state.iter() {
-                    interpreter.set_attribute(path, t.clone());
                     if let Some(head) = split.executable_mut() {
                         head.set_state(path, t);
                     }
                 }
-                split.run(module, &mut interpreter, bound)
+                split.run(module, bound, |interpreter| {
+                    state
+                        .iter()
+                        .for_each(|(path, t)| interpreter.set_attribute(path, t.clone()));
+                })
             }
         }
     }

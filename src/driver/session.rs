@@ -63,6 +63,8 @@ pub struct Session {
     pub(super) keep_images: bool,
     /// Cancels the work before its next stage, pass or step.
     pub cancel: CancelToken,
+    /// Whether the session compiles a region of a graph (`split`), which is not divided again.
+    in_region: bool,
     observers: Vec<Box<dyn Observer + Send>>,
     /// The threads of the last executable, for reuse by the next one with the same number.
     pool: Option<Arc<Pool>>,
@@ -74,6 +76,24 @@ impl Session {
     /// An empty session.
     pub fn new() -> Session {
         Session::default()
+    }
+
+    /// A session that compiles regions of a graph while it runs, in the way of this one.
+    pub(super) fn for_regions(&self) -> Session {
+        Session {
+            exact: self.exact,
+            precision: self.precision,
+            target: self.target,
+            cancel: self.cancel.clone(),
+            pool: self.pool.clone(),
+            in_region: true,
+            ..Session::default()
+        }
+    }
+
+    /// Whether what follows data-dependent sizes is divided into regions.
+    pub(super) fn has_regions(&self) -> bool {
+        !self.in_region
     }
 
     /// Adds an observer of all further stages.

@@ -17,7 +17,22 @@ pub struct Affine {
 impl Affine {
     /// `base + Σ stride * var`; repeated variables add up.
     pub fn new(base: i64, terms: impl IntoIterator<Item = (Var, i64)>) -> Affine {
-        terms.into_iter().fold(Affine::from(base), |a, (v, s)| a + v * s)
+        let mut sum = Affine::from(base);
+        terms.into_iter().for_each(|(v, s)| sum.add_term(v, s));
+        sum
+    }
+
+    fn add_term(&mut self, v: Var, stride: i64) {
+        match self.terms.binary_search_by_key(&v, |t| t.0) {
+            Ok(i) => {
+                self.terms[i].1 = self.terms[i].1.saturating_add(stride);
+                if self.terms[i].1 == 0 {
+                    self.terms.remove(i);
+                }
+            }
+            Err(i) if stride != 0 => self.terms.insert(i, (v, stride)),
+            Err(_) => {}
+        }
     }
 
     /// The index of a strided view: `base + Σ strides[d] * vars[d]`. The slices have one length.
@@ -105,13 +120,10 @@ impl<T: Into<Affine>> Add<T> for Affine {
         let other = other.into();
         // Saturated, because an offset that wrapped around could pass the verifier.
         self.base = self.base.saturating_add(other.base);
-        for (v, s) in other.terms {
-            match self.terms.binary_search_by_key(&v, |t| t.0) {
-                Ok(i) => self.terms[i].1 = self.terms[i].1.saturating_add(s),
-                Err(i) => self.terms.insert(i, (v, s)),
-            }
+        match self.terms.is_empty() {
+            true => self.terms = other.terms,
+            false => other.terms.into_iter().for_each(|(v, s)| self.add_term(v, s)),
         }
-        self.terms.retain(|t| t.1 != 0);
         self
     }
 }

@@ -7,7 +7,7 @@ mod simplify;
 
 use super::*;
 use crate::scalar::{Binary, Compare, ScalarOp, Unary};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Builds a [`Kernel`] statement by statement. A loop's body is a closure that receives the builder and the loop
 /// variables. The builder reuses equal values that are in scope instead of computing them twice. Buffers, variables and
@@ -92,11 +92,11 @@ pub struct KernelBuilder {
     /// The statements of the open loops, outermost first. The first entry is the kernel's body.
     open: Vec<Vec<Stmt>>,
     /// The values in scope by their encoded instruction, for value numbering. One map for each open loop.
-    known: Vec<HashMap<Vec<u64>, Value>>,
+    known: Vec<FxHashMap<Vec<u64>, Value>>,
     /// The operations that define values.
-    ops: HashMap<Value, ScalarOp<Value>>,
+    ops: FxHashMap<Value, ScalarOp<Value>>,
     /// The values that are indices.
-    indices: HashMap<Value, Affine>,
+    indices: FxHashMap<Value, Affine>,
     /// The graph node whose values are being computed.
     node: Option<Arc<str>>,
     /// Whether conversions to bf16 are [`Kernel::flushing`].
@@ -119,10 +119,10 @@ impl KernelBuilder {
             },
             node: None,
             flushes: false,
-            ops: HashMap::new(),
-            indices: HashMap::new(),
+            ops: FxHashMap::default(),
+            indices: FxHashMap::default(),
             open: vec![vec![]],
-            known: vec![HashMap::new()],
+            known: vec![FxHashMap::default()],
         }
     }
 
@@ -300,6 +300,21 @@ impl KernelBuilder {
     pub fn mark_share(&mut self, v: Value) {
         if !self.kernel.shares.contains(&v) {
             self.kernel.shares.push(v);
+        }
+    }
+
+    /// Finishes the kernel with the statements of another one, whose buffers are the same ones by other names. `nodes` are those of its
+    /// values.
+    pub(crate) fn finish_as(self, other: &Kernel, nodes: Vec<Option<Arc<str>>>) -> Kernel {
+        debug_assert_eq!(self.kernel.buffers.len(), other.buffers.len());
+        Kernel {
+            nodes,
+            extents: other.extents.clone(),
+            values: other.values.clone(),
+            body: other.body.clone(),
+            shares: other.shares.clone(),
+            flushing: other.flushing.clone(),
+            ..self.kernel
         }
     }
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::scalar::Unary;
 use crate::tensor::byte_len;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 
 /// The property that does not hold, and the kernel.
@@ -71,7 +71,7 @@ fn check_kernel(k: &Kernel) -> Checked {
         k,
         defined: vec![ScopeState::Unseen; k.values.len()],
         vars: vec![ScopeState::Unseen; k.extents.len()],
-        sizes: HashMap::new(),
+        sizes: FxHashMap::default(),
         open: vec![],
     };
     v.check_body(&k.body)
@@ -117,7 +117,7 @@ struct Verifier<'k> {
     defined: Vec<ScopeState>,
     vars: Vec<ScopeState>,
     /// The sizes of bounded values.
-    sizes: HashMap<Value, usize>,
+    sizes: FxHashMap<Value, usize>,
     open: Vec<OpenLoop<'k>>,
 }
 

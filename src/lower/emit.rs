@@ -7,7 +7,7 @@ use super::contract;
 use super::fuse::cluster::Cluster;
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
-use super::schedule::{self, Scheduled, Stored};
+use super::schedule::{self, KnownKernels, Scheduled, Stored};
 use super::{LowerError, lower_tir, special};
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Activation;
@@ -17,7 +17,7 @@ use crate::program::{
     Buffer, BufferId, BufferOperand, BufferPlace, Contract, Program, ProgramInput, RoutineCall, Step, whole_buffer,
 };
 use crate::types::{DType, Val};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Emits the program of the tensor IR. Its buffers have no offsets in the arena yet.
@@ -27,9 +27,10 @@ pub(super) fn emit_program(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerE
         tir,
         fusion,
         program: Program::default(),
-        buffer_of: HashMap::new(),
-        parts_of: HashMap::new(),
-        kernels: HashMap::new(),
+        buffer_of: vec![None; tir.values.len()],
+        parts_of: FxHashMap::default(),
+        kernels: FxHashMap::default(),
+        known: KnownKernels::default(),
         hosting: hosts.values().map(|h| h.contraction).collect(),
         hosts,
     };
@@ -51,15 +52,17 @@ struct ProgramBuilder<'a> {
     tir: &'a Tir,
     fusion: &'a Fusion,
     program: Program,
-    buffer_of: HashMap<ValueId, BufferId>,
+    buffer_of: Vec<Option<BufferId>>,
     /// The buffers that hold the partial results of split reductions.
-    parts_of: HashMap<ValueId, BufferId>,
+    parts_of: FxHashMap<ValueId, BufferId>,
     /// The indices of clusters in [`Program::fusion`].
-    kernels: HashMap<UnitId, usize>,
+    kernels: FxHashMap<UnitId, usize>,
+    /// The kernels of clusters so far.
+    known: KnownKernels,
     /// Clusters that may be fused with a contraction as its tail.
-    hosts: HashMap<UnitId, tail::Host>,
+    hosts: FxHashMap<UnitId, tail::Host>,
     /// The contractions of those clusters; each is emitted together with its cluster.
-    hosting: HashSet<ValueId>,
+    hosting: FxHashSet<ValueId>,
 }
 
 impl ProgramBuilder<'_> {
@@ -76,7 +79,7 @@ impl ProgramBuilder<'_> {
 
     /// The buffer of a stored value, created on first use.
     fn buffer(&mut self, v: ValueId) -> BufferId {
-        if let Some(&b) = self.buffer_of.get(&v) {
+        if let Some(b) = self.buffer_of[v.0 as usize] {
             return b;
         }
         let def = self.tir.value(v);
@@ -93,7 +96,7 @@ impl ProgramBuilder<'_> {
             place,
         };
         self.program.buffers.push(buffer);
-        self.buffer_of.insert(v, id);
+        self.buffer_of[v.0 as usize] = Some(id);
         id
     }
 
@@ -148,7 +151,7 @@ impl ProgramBuilder<'_> {
                 def @ (Def::Contract { args, .. }
                 | Def::Special {
                     args,
-                    special: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
+                    special: ir::Special::Attention(_) | ir::Special::Recurrent { .. } | ir::Special::Grouped(_),
                 }) => self.emit_contract(v, def, args),
                 _ => {
                     let s = special::kernels::write_kernel(self.tir, v, &stored);
@@ -181,7 +184,7 @@ impl ProgramBuilder<'_> {
         // Products of bf16 convert their results by the same instruction.
         let flushes = |h: &tail::Host| self.tir.value(h.contraction).dtype == DType::BF16;
         let flushes = self.hosts.get(&id).is_some_and(flushes);
-        let s = schedule::schedule(self.tir, self.fusion, c, &name, flushes);
+        let s = schedule::schedule(self.tir, self.fusion, c, &name, flushes, &mut self.known);
         let mut s = s.map_err(|e| internal_error(&name, &e.to_string()))?;
         self.kernels.insert(id, self.program.fusion.kernels.len());
         if !self.tir.skips_report {
@@ -328,7 +331,7 @@ impl ProgramBuilder<'_> {
             }
         }
         self.program.outputs = n;
-        self.program.output = Some(result.map(|(v, b)| (self.buffer_of[b], self.tir.value(*v).shape.clone())));
+        self.program.output = Some(result.map(|&(v, b)| (self.buffer(b), self.tir.value(v).shape.clone())));
         Ok(())
     }
 }

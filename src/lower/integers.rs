@@ -350,7 +350,7 @@ impl Epilogue {
     fn into_def(mut self, root: Ref) -> Def {
         self.expr.roots.push(root);
         Def::Pointwise {
-            expr: self.expr,
+            expr: self.expr.into(),
             args: self.args,
         }
     }

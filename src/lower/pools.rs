@@ -91,7 +91,10 @@ impl WindowMean {
         };
         let mean = expr.binary(Binary::Div, sum, divisor);
         expr.roots.push(mean);
-        tir.values[v.0 as usize].def = Def::Pointwise { expr, args };
+        tir.values[v.0 as usize].def = Def::Pointwise {
+            expr: expr.into(),
+            args,
+        };
         Ok(())
     }
 

@@ -36,6 +36,7 @@ fn pointwise(
     let refs: Vec<_> = (0..n).map(|i| expr.arg(i, DType::F32)).collect();
     let root = f(&mut expr, &refs);
     expr.roots.push(root);
+    let expr = expr.into();
     t.push(DType::F32, shape, Def::Pointwise { expr, args }).unwrap()
 }
 

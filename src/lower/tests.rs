@@ -2,7 +2,7 @@
 
 use super::fuse::{Unit, fuse};
 use super::ir::Tir;
-use super::schedule::schedule;
+use super::schedule::{KnownKernels, schedule};
 use super::{lower_tir, lower_tir_traced};
 use crate::kernel::{Kernel, Stmt};
 use crate::program::BufferPlace;
@@ -31,7 +31,9 @@ fn kernels(text: &str) -> Vec<Kernel> {
         _ => None,
     });
     clusters
-        .flat_map(|c| schedule(&t, &f, c, "kernel", false).unwrap_or_else(|e| panic!("{e}")))
+        .flat_map(|c| {
+            schedule(&t, &f, c, "kernel", false, &mut KnownKernels::default()).unwrap_or_else(|e| panic!("{e}"))
+        })
         .map(|s| s.kernel)
         .collect()
 }
@@ -66,9 +68,31 @@ fn softmax_is_one_kernel_of_three_loops() {
 fn softmax_over_another_dim_runs_in_columns() {
     let ks = kernels(&softmax("[16, 64]", "[1, 64]", 0));
     assert_eq!(ks.len(), 1);
-    let outer = ks[0].parallel_loop().unwrap();
-    assert!(outer.vector && ks[0].parallel_extent() == 64);
-    assert_eq!(loops(&outer.body), 3);
+    // The exponentials of a block of columns are kept between the loops.
+    assert_eq!(lanes_of(&ks[0]), [64, 3]);
+    assert!(ks[0].scratch_layout().1 >= 16 * 64 * 4);
+}
+
+/// The lanes of a kernel's block, and the number of loops over their columns.
+fn lanes_of(k: &Kernel) -> [usize; 2] {
+    let body = &k.parallel_loop().unwrap().body;
+    let lanes = body.iter().find_map(|s| match s {
+        Stmt::Loop(l) if l.vector => Some([k.extent(l.vars[0]), loops(&l.body)]),
+        _ => None,
+    });
+    lanes.unwrap_or_default()
+}
+
+#[test]
+fn short_rows_run_in_lanes() {
+    let ks = kernels(&softmax("[1000, 7]", "[1000, 1]", 1));
+    assert_eq!(ks.iter().map(|k| k.parallel_extent()).collect::<Vec<_>>(), [15, 1]);
+    assert_eq!(ks.iter().map(lanes_of).collect::<Vec<_>>(), [[64, 3], [40, 3]]);
+    // Rows of whole vectors, and few of them, stay rows.
+    for (shape, kept) in [("[1000, 8]", "[1000, 1]"), ("[16, 7]", "[16, 1]")] {
+        let ks = kernels(&softmax(shape, kept, 1));
+        assert_eq!((ks.len(), lanes_of(&ks[0])[1]), (1, 0), "{shape}");
+    }
 }
 
 #[test]

@@ -83,6 +83,10 @@ impl Library for Native {
         matmul::plan(self.pairs, self.precision, desc, constants)
     }
 
+    fn plan_grouped(&self, desc: &Grouped, b: Option<Constant>) -> Result<Box<dyn GroupedPlan>, PlanError> {
+        matmul::plan_grouped(self.pairs, self.precision, desc, b)
+    }
+
     fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
         conv::plan(self.pairs, self.exact, self.precision, desc, constants)
     }

@@ -1,7 +1,7 @@
-//! Steps that `math` computes: matrix products, convolutions, attention and recurrent layers.
+//! Steps that `math` computes: matrix products, also of groups of rows, convolutions, attention and recurrent layers.
 
 use super::{BufferId, BufferOperand, KernelTail};
-use crate::math::contract::{Attention, Conv, Expansion, MatMul, Recurrent, RecurrentCell};
+use crate::math::contract::{Attention, Conv, Expansion, Grouped, MatMul, Recurrent, RecurrentCell};
 use serde::{Deserialize, Serialize};
 
 /// A contraction with its operands.
@@ -18,6 +18,8 @@ pub enum Contract {
     Recurrent(Recurrent, Vec<BufferOperand>),
     /// Attention: q, k, v, the mask and the bias.
     Attention(Box<Attention>, Vec<BufferOperand>),
+    /// Products of groups of rows: A, the matrices and the integers that tell the groups.
+    Grouped(Grouped, Vec<BufferOperand>),
 }
 
 impl Contract {
@@ -25,7 +27,7 @@ impl Contract {
     pub fn operands(&self) -> &[BufferOperand] {
         match self {
             Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
-            Contract::Expansion(_, o, _) => o,
+            Contract::Expansion(_, o, _) | Contract::Grouped(_, o) => o,
         }
     }
 
@@ -36,6 +38,7 @@ impl Contract {
             Contract::Conv(d, _) => d.macs(),
             Contract::Expansion(d, ..) => d.macs(),
             Contract::Recurrent(d, _) => d.macs(),
+            Contract::Grouped(d, _) => d.macs(),
             Contract::Attention(d, _) => {
                 let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;
                 scores * (d.size + d.value_size) as f64

@@ -226,6 +226,10 @@ fn describe_contract(contract: &Contract) -> (&'static str, String) {
             let sizes = format!("time={} batch={} hidden={}{projected}", d.time, d.batch, d.hidden);
             ("recurrent", format!("{:?} {sizes} reverse={}", d.cell, d.reverse))
         }
+        Contract::Grouped(d, _) => {
+            let sizes = format!("groups={} rows={} n={} k={}", d.groups, d.rows, d.n, d.k);
+            ("grouped", sizes)
+        }
         Contract::Attention(d, _) => {
             let batch = format!("batch={} heads={}", d.batch, d.heads);
             let sizes = format!("queries={} keys={} size={}", d.queries, d.keys, d.size);

@@ -122,6 +122,20 @@ def recurrent(out, x, h, c, w, projection, bias, cell, reverse):
         out[states.size:] = c.reshape(-1)
 
 
+def grouped(out, x, w, groups, names=False, bf16=False):
+    # The rows up to groups[0] are multiplied with w[0], those up to groups[1] with w[1] and so on; or each row with the matrix of its name.
+    if names:
+        narrow(np.matmul(wide(x, bf16)[:, None], wide(w[groups], bf16))[:, 0], out, bf16)
+        return
+    out[...], first = 0, 0
+    for matrix, end in zip(w, groups.tolist()):
+        if not first <= end <= len(x):
+            raise ValueError("grouped_mm: offsets must be ascending and within the rows")
+        if first < end:
+            narrow(np.matmul(wide(x[first:end], bf16), wide(matrix, bf16)), out[first:end], bf16)
+        first = end
+
+
 def store(outs, results):
     # The results of a library call, flat.
     results = results if isinstance(results, tuple) else (results,)

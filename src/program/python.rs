@@ -4,12 +4,14 @@
 //! [`named_constants`] returns them. It returns the results in the structure of the model's result. `program.py`
 //! beside this file contains the products and library calls.
 
+mod grouped;
+
 use super::{
     BufferId, BufferOperand, BufferPlace, Contract, KernelTail, Program, RoutineCall, Step, recurrent_operands,
 };
 use crate::kernel::Kernel;
 use crate::kernel::python::{self, numpy_dtype, safe_identifier};
-use crate::math::contract::{Activation, Attention, AttentionMask, Conv, ConvLayout, MatMul};
+use crate::math::contract::{Activation, Attention, AttentionMask, Conv, ConvLayout, MatMul, Recurrent};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
@@ -210,25 +212,28 @@ fn print_contract(p: &Program, kernels: &[String], contract: &Contract, out: Buf
             lines.join("\n    ")
         }
         Contract::Attention(d, o) => print_attention(d, o, out),
-        Contract::Recurrent(d, o) => {
-            let operands = recurrent_operands(d);
-            let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", print_operand(&o[i]));
-            let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
-            let (rows, state) = (d.cell.gates() * d.hidden, d.state_size());
-            format!(
-                "recurrent(b{}, {}, {}, {}, {}, {}, {}, \"{}\", {})",
-                out.0,
-                shaped(0, &[d.time, d.batch, rows]),
-                shaped(1, &[d.batch, state]),
-                maybe(operands.cell, &[d.batch, d.hidden]),
-                shaped(operands.weight, &[rows, state]),
-                maybe(operands.projection, &[state, d.hidden]),
-                maybe(operands.bias, &[rows]),
-                format!("{:?}", d.cell).to_lowercase(),
-                python_bool(d.reverse)
-            )
-        }
+        Contract::Grouped(d, o) => grouped::print_grouped(d, o, out),
+        Contract::Recurrent(d, o) => print_recurrent(d, o, out),
     }
+}
+
+fn print_recurrent(d: &Recurrent, o: &[BufferOperand], out: BufferId) -> String {
+    let operands = recurrent_operands(d);
+    let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", print_operand(&o[i]));
+    let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
+    let (rows, state) = (d.cell.gates() * d.hidden, d.state_size());
+    format!(
+        "recurrent(b{}, {}, {}, {}, {}, {}, {}, \"{}\", {})",
+        out.0,
+        shaped(0, &[d.time, d.batch, rows]),
+        shaped(1, &[d.batch, state]),
+        maybe(operands.cell, &[d.batch, d.hidden]),
+        shaped(operands.weight, &[rows, state]),
+        maybe(operands.projection, &[state, d.hidden]),
+        maybe(operands.bias, &[rows]),
+        format!("{:?}", d.cell).to_lowercase(),
+        python_bool(d.reverse)
+    )
 }
 
 fn python_bool(b: bool) -> &'static str {

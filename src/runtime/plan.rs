@@ -7,8 +7,8 @@ use crate::diag::limits::check_time;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::math::contract::{
-    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Pack, Packer,
-    PlanError, RecurrentConstants, RecurrentPlan,
+    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, GroupedPlan, MatMulConstants, MatMulPlan, Pack,
+    Packer, PlanError, RecurrentConstants, RecurrentPlan,
 };
 use crate::program::{
     self, AffineTail, BufferId, BufferOperand, BufferPlace, Contract, Program, RecurrentOperands, Step,
@@ -30,6 +30,7 @@ pub(super) enum ContractPlan {
     /// An expansion, with the kernel between its convolutions, and whether each convolution has a bias.
     Expansion(Box<dyn ExpansionPlan>, Option<usize>, [bool; 2]),
     Attention(Box<dyn AttentionPlan>),
+    Grouped(Box<dyn GroupedPlan>),
     Recurrent(Box<dyn RecurrentPlan>, RecurrentOperands),
 }
 
@@ -114,7 +115,7 @@ pub(super) fn plan_actions(
     // The largest first: no thread is left alone with a large weight at the end, and originals and copies take the
     // most memory together while little has been packed.
     let mut order: Vec<usize> = (0..planned.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
+    order.sort_by_cached_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
     options.pool.run(planned.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
@@ -273,6 +274,7 @@ impl StepPlanner<'_> {
                 ContractPlan::Expansion(library.plan_expansion(d, constants)?, kernel, biases)
             }
             Contract::Attention(d, _) => ContractPlan::Attention(library.plan_attention(d)?),
+            Contract::Grouped(d, o) => ContractPlan::Grouped(library.plan_grouped(d, self.constant(o.get(1)))?),
             Contract::Recurrent(d, o) => {
                 let places = recurrent_operands(d);
                 let constants = RecurrentConstants {
@@ -334,7 +336,8 @@ fn packed_operands<'a>(program: &Program, contract: &'a Contract) -> [Option<&'a
             let places = recurrent_operands(d);
             [o.get(places.weight), places.projection.and_then(|i| o.get(i))].map(constant)
         }
-        Contract::Attention(..) => [None, None],
+        Contract::Grouped(d, o) if d.packs_constants() => [constant(o.get(1)), None],
+        Contract::Attention(..) | Contract::Grouped(..) => [None, None],
     }
 }
 

@@ -76,6 +76,7 @@ impl Executable {
                     ContractPlan::Conv(p) => p.describe(),
                     ContractPlan::Expansion(p, ..) => p.describe(),
                     ContractPlan::Attention(p) => p.describe(),
+                    ContractPlan::Grouped(p) => p.describe(),
                     ContractPlan::Recurrent(p, _) => p.describe(),
                 };
                 let then = if tail.is_some() { ", then its kernel" } else { "" };

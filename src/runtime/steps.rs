@@ -7,7 +7,8 @@ use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::math::contract::{
-    AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, TileTail,
+    AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, GroupedArgs, GroupedPlan, MatMulArgs, RecurrentArgs,
+    TileTail,
 };
 use crate::program::{BufferId, BufferOperand, RecurrentOperands, Step};
 use crate::tensor::{BorrowedBytes, Storage, Tensor, View, ViewMut};
@@ -44,6 +45,9 @@ impl Executable {
                 let follow = tail
                     .as_ref()
                     .map(|(t, affine)| Follow::new(&self.kernels, (t, *affine), &self.args));
+                if let ContractPlan::Grouped(plan) = plan {
+                    return self.run_grouped(&**plan, operands, *out);
+                }
                 self.run_contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }
@@ -138,16 +142,7 @@ impl Executable {
         // sizes, and the memory plan never lets the result of a step overlap its operands.
         unsafe {
             match plan {
-                ContractPlan::MatMul(p) => p.run(
-                    &self.pool,
-                    &MatMulArgs {
-                        a: operand(0),
-                        b: operand(1),
-                        addend: operand(2),
-                        c,
-                        tail,
-                    },
-                ),
+                ContractPlan::MatMul(p) => p.run(&self.pool, &matmul_args(&operand, c, tail)),
                 ContractPlan::Conv(p) => p.run(
                     &self.pool,
                     &ConvArgs {
@@ -163,8 +158,22 @@ impl Executable {
                 }
                 ContractPlan::Recurrent(p, o) => p.run(&self.pool, &recurrent_args(o, &operand, c)),
                 ContractPlan::Attention(p) => p.run(&self.pool, &attention_args(&operand, c)),
+                ContractPlan::Grouped(_) => unreachable!("the caller runs products of groups, which can fail"),
             }
         }
+    }
+
+    fn run_grouped(&self, plan: &dyn GroupedPlan, operands: &[BufferOperand], out: BufferId) -> Result<(), RunError> {
+        let operand = |i: usize| self.operand_address(&operands[i]).cast_const();
+        let args = GroupedArgs {
+            a: operand(0),
+            b: operand(1),
+            integers: operand(2),
+            c: self.addresses[out.0],
+        };
+        // SAFETY: as in `run_contract`.
+        let done = unsafe { plan.run(&self.pool, &args) };
+        done.map_err(|e| Box::new(Diagnostic::new(Code::E0502, e.to_string())))
     }
 
     fn run_routine(&self, step: usize, routine: &RoutineFn) -> Result<(), RunError> {
@@ -236,6 +245,17 @@ impl Executable {
         let view = unsafe { View::from_raw_parts(dtype, &o.shape, Some(&strides), self.operand_address(o)) };
         view.expect("an operand has a stride for each dim and fits its buffer")
             .to_tensor()
+    }
+}
+
+/// The arguments of a product. `operand` returns the address of an operand.
+fn matmul_args(operand: &dyn Fn(usize) -> *const u8, c: *mut u8, tail: Option<TileTail>) -> MatMulArgs {
+    MatMulArgs {
+        a: operand(0),
+        b: operand(1),
+        addend: operand(2),
+        c,
+        tail,
     }
 }
 

@@ -66,12 +66,13 @@ impl Tables {
     pub(super) fn find_in(program: &Program) -> Tables {
         let mut out = Tables::default();
         let results: Vec<BufferId> = program.output.iter().flat_map(|o| o.leaves()).map(|l| l.0).collect();
+        let of_kernels = kernel_buffers(program);
         for (i, buffer) in program.buffers.iter().enumerate() {
             let BufferPlace::Constant(source) = &buffer.place else {
                 continue;
             };
             let b = BufferId(i);
-            if buffer.byte_count() < LEAST || !source.is_mapped() || results.contains(&b) {
+            if !of_kernels[i] || buffer.byte_count() < LEAST || !source.is_mapped() || results.contains(&b) {
                 continue;
             }
             let Some(readers) = find_readers(program, b) else {
@@ -133,6 +134,17 @@ fn map_zeroed(bytes: usize) -> Option<MmapMut> {
     Some(memory)
 }
 
+/// For each buffer, whether it is a parameter of a kernel.
+fn kernel_buffers(program: &Program) -> Vec<bool> {
+    let mut found = vec![false; program.buffers.len()];
+    for step in &program.steps {
+        if let Step::Kernel { buffers, .. } = step {
+            buffers.iter().for_each(|b| found[b.0] = true);
+        }
+    }
+    found
+}
+
 fn make_gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather {
     let ids = match &program.steps[step] {
         Step::Kernel { buffers, .. } => buffers[r.ids.0 as usize],
@@ -153,7 +165,7 @@ fn make_gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather
 fn find_readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
     let mut readers = vec![];
     for (i, step) in program.steps.iter().enumerate() {
-        if !step.buffers().contains(&b) {
+        if !step.uses(b) {
             continue;
         }
         match step {

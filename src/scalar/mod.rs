@@ -29,9 +29,9 @@ pub(crate) use parse::{DTypeSettings, ParsedValue, UntypedNumber, parse};
 
 use crate::tensor::Scalar;
 use crate::types::DType;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 /// Functions of one operand. The result has the operand's dtype unless stated otherwise. On integer operands the
 /// rounding functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental functions are
@@ -215,7 +215,7 @@ pub struct ScalarExpr {
     nodes: Vec<(ScalarNode, DType)>,
     /// The results, usually one.
     pub roots: Vec<Ref>,
-    index: HashMap<NodeKey, Ref>,
+    index: FxHashMap<NodeKey, Ref>,
 }
 
 /// A node's bits as a key, so that 0.0 and -0.0 differ and NaN equals itself.

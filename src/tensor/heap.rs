@@ -113,6 +113,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::count(layout.size() as isize);
+        if let Some(block) = blocks::take(layout) {
+            // SAFETY: the block has at least this size, and nothing uses it.
+            unsafe { block.write_bytes(0, layout.size()) };
+            return block;
+        }
         // SAFETY: as for `alloc`.
         Self::checked(
             unsafe { System.alloc_zeroed(blocks::whole_block(layout)) },

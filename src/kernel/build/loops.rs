@@ -4,7 +4,7 @@ use super::KernelBuilder;
 use crate::kernel::{Buf, BufferRole, Kernel, Loop, LoopCarry, Reduce, ReduceOp, Stmt, Value, Var, key};
 use crate::tensor::Scalar;
 use crate::types::DType;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 impl KernelBuilder {
     /// Adds a loop variable for each extent, opens a loop, lets `body` fill it, and closes it. `body` returns the
@@ -31,7 +31,7 @@ impl KernelBuilder {
             let kernel = &self.kernel;
             m.retain(|k, _| read_only(k, kernel));
         }
-        self.known.push(HashMap::new());
+        self.known.push(FxHashMap::default());
         let r = body(self, &vars);
         self.known.pop();
         let stmts = self.open.pop().expect("opened above");

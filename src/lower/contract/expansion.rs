@@ -4,7 +4,7 @@
 use crate::math::contract::{Conv, Expansion};
 use crate::program::{Between, BufferId, BufferPlace, Contract, MAX_BETWEEN_BUFFERS, Program, Step};
 use crate::tensor::shown_bytes;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 
 /// The minimal size in bytes of the intermediate result. Smaller ones stay in a second-level cache anyway.
@@ -12,6 +12,9 @@ const WORTH: usize = 512 << 10;
 
 /// Merges every such pair of steps.
 pub(in crate::lower) fn join_expansions(program: &mut Program) {
+    if (0..program.steps.len()).all(|i| first_conv(program, i).is_none()) {
+        return;
+    }
     let uses = steps_by_buffer(program);
     let mut gone = vec![false; program.steps.len()];
     for first in 0..program.steps.len() {
@@ -47,8 +50,8 @@ pub(in crate::lower) fn join_expansions(program: &mut Program) {
 }
 
 /// The steps that use each buffer, in order.
-fn steps_by_buffer(program: &Program) -> HashMap<BufferId, Vec<usize>> {
-    let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
+fn steps_by_buffer(program: &Program) -> FxHashMap<BufferId, Vec<usize>> {
+    let mut uses: FxHashMap<BufferId, Vec<usize>> = FxHashMap::default();
     for (i, s) in program.steps.iter().enumerate() {
         for b in s.buffers() {
             let steps = uses.entry(b).or_default();

@@ -2,6 +2,7 @@
 
 pub(in crate::lower) mod attention;
 pub(crate) mod expansion;
+pub(in crate::lower) mod grouped;
 pub(crate) mod recurrent;
 pub(in crate::lower) mod vectors;
 
@@ -9,10 +10,22 @@ use crate::diag::{Code, Diagnostic};
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId};
 use crate::math::contract::{Activation, Addend, BatchDim, ByteInput, Conv, ConvLayout, MatMul};
-use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
+use crate::op::{Call, Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
 use crate::tensor::Tensor;
 use crate::types::DType;
+
+/// The value of a product that has a step of another kind.
+pub(in crate::lower) fn recognise_product(
+    tir: &mut Tir,
+    contraction: &Contraction,
+    ids: &Call<ValueId>,
+) -> OpResult<Option<ValueId>> {
+    match grouped::recognise_chosen(tir, contraction, ids)? {
+        Some(v) => Ok(Some(v)),
+        None => vectors::recognise_vector_product(tir, contraction, ids),
+    }
+}
 
 /// Non-negative strides, as `math` expects them. Dims of size one may have any stride.
 fn unsigned_strides(o: &BufferOperand) -> Vec<usize> {
@@ -280,18 +293,25 @@ pub(in crate::lower) fn contraction_step(
             contraction: Contraction::Conv(params),
             ..
         } => conv(params, operands, dtype, act, last),
-        Def::Special {
-            special: Special::Attention(options),
-            ..
-        } => attention::attention_step(operands, dtype, options, out),
-        Def::Special {
-            special:
-                Special::Recurrent {
-                    cell,
-                    reverse,
-                    projected,
-                },
-            ..
+        Def::Special { special, .. } => special_step(special, operands, dtype, out)?,
+        _ => unreachable!("the caller matched contractions"),
+    })
+}
+
+/// The step of an operation that is no sum of products alone.
+fn special_step(
+    special: &Special,
+    operands: &[BufferOperand],
+    dtype: DType,
+    out: &[usize],
+) -> Result<Contract, LowerError> {
+    Ok(match special {
+        Special::Attention(options) => attention::attention_step(operands, dtype, options, out),
+        Special::Grouped(groups) => grouped::grouped_step(operands, dtype, groups),
+        Special::Recurrent {
+            cell,
+            reverse,
+            projected,
         } => self::recurrent::recurrent_step(*cell, *reverse, *projected, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })

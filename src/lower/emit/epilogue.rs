@@ -36,12 +36,12 @@ impl ProgramBuilder<'_> {
         let out = self.buffer(result);
         // The contraction writes its result to the buffer of the kernel's, and the kernel overwrites each piece in
         // place.
-        self.buffer_of.insert(host, out);
+        self.buffer_of[host.0 as usize] = Some(out);
         self.emit_contract(host, def, &args)?;
         let mut sums = None;
         if byte_input(self.tir, host).is_some() {
             // Sums of bytes are larger than the result, and stay in working memory.
-            self.buffer_of.remove(&host);
+            self.buffer_of[host.0 as usize] = None;
             let buffer = self.buffer(host);
             self.program.buffers[buffer.0].place = BufferPlace::Pieces;
             sums = s.buffers.iter().position(|&v| v == Stored::Value(host));

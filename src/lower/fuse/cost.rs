@@ -10,7 +10,6 @@ use crate::kernel::estimate;
 use crate::lower::ir::{Def, Tir, ValueId};
 pub(crate) use crate::program::report::{Cost, LAUNCH};
 use crate::scalar::{ScalarExpr, ScalarNode, ScalarOp};
-use std::collections::BTreeSet;
 
 /// The value whose buffer an operand reads, looking through views.
 pub(in crate::lower) fn base_value(tir: &Tir, mut v: ValueId) -> ValueId {
@@ -26,13 +25,12 @@ fn byte_size(tir: &Tir, v: ValueId) -> usize {
 
 /// The buffers that a cluster reads from outside, and how many bytes of each.
 pub(in crate::lower) fn outside_reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
-    let mut seen = BTreeSet::new();
-    let mut out = vec![];
+    let mut out: Vec<(ValueId, usize)> = vec![];
     for m in &c.members {
         for o in tir.operands(m.value) {
             let b = base_value(tir, o);
             // Only the first read of a buffer comes from memory. Later ones hit the cache.
-            if c.member(b).is_none() && seen.insert(b) {
+            if c.member(b).is_none() && out.iter().all(|r| r.0 != b) {
                 // A broadcast operand has more elements than its buffer, a slice fewer.
                 out.push((b, byte_size(tir, o).min(byte_size(tir, b))));
             }

@@ -5,7 +5,7 @@ use super::cost;
 use super::{Fusion, UnitId};
 use crate::lower::ir::{Scheduled, Tir, ValueId};
 use crate::program::report::{Explained, Fused};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 impl Explained {
@@ -42,7 +42,7 @@ impl Explained {
 impl Explained {
     /// Adds the findings of fusion about clusters and other units. `numbers` maps units to their indices in this
     /// report.
-    pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
+    pub(in crate::lower) fn add_notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &FxHashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
         let merged = fusion.merged.iter().filter_map(|(a, b, reason)| {

@@ -7,7 +7,7 @@
 use crate::kernel::{Affine, Buf, Index, Inst, Kernel, Loop, Stmt, Var, verify};
 use crate::lower::ir::{Scheduled, Stored, ValueId};
 use crate::program::{MAX_TAIL_BUFFERS, Repeat};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A kernel with one loop over the elements of a contraction's result.
 pub(in crate::lower) struct FlatKernel {
@@ -34,7 +34,7 @@ pub(in crate::lower) fn flatten(s: &Scheduled, host: ValueId, numel: usize) -> O
     if rows.numel != numel || s.buffers.len() > MAX_TAIL_BUFFERS || k.scratch_layout().1 != 0 {
         return None;
     }
-    let mut places = HashMap::new();
+    let mut places = FxHashMap::default();
     let body: Option<Vec<Stmt>> = rows.body.iter().map(|stmt| rows.flat_stmt(stmt, &mut places)).collect();
     let params: Vec<Buf> = k.params().map(|(b, _)| b).collect();
     let is_host = |b: &Buf| params.iter().position(|p| p == b).map(|i| s.buffers[i]) == Some(Stored::Value(host));
@@ -110,7 +110,7 @@ impl RowLoops<'_> {
     }
 
     /// A statement over the flat index. `None` if it is not a statement of epilogues.
-    fn flat_stmt(&self, stmt: &Stmt, places: &mut HashMap<Buf, SourceElement>) -> Option<Stmt> {
+    fn flat_stmt(&self, stmt: &Stmt, places: &mut FxHashMap<Buf, SourceElement>) -> Option<Stmt> {
         match stmt {
             Stmt::Let(v, Inst::Load(b, i, None)) => {
                 let index = self.flat_index(*b, i, places)?;
@@ -126,7 +126,7 @@ impl RowLoops<'_> {
     }
 
     /// The flat index of an access. All accesses of a buffer must be of one kind.
-    fn flat_index(&self, b: Buf, i: &Index, places: &mut HashMap<Buf, SourceElement>) -> Option<Index> {
+    fn flat_index(&self, b: Buf, i: &Index, places: &mut FxHashMap<Buf, SourceElement>) -> Option<Index> {
         let place = self.place_of(i)?;
         if *places.entry(b).or_insert(place) != place {
             return None;

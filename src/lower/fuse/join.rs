@@ -101,7 +101,7 @@ impl Fuser<'_> {
     /// compute with stays apart: they would have to run in its order, too.
     fn permuted_along(&self, u: UnitId, v: ValueId) -> Option<Along> {
         let c = self.cluster(u)?;
-        let joins = self.operand_units(v) == [u] && self.is_last(c, v);
+        let joins = self.operand_units(v)[..] == [u] && self.is_last(c, v);
         if c.has_reduction() || !joins || self.may_be_epilogue(c) {
             return None;
         }

@@ -28,6 +28,7 @@ use self::units::Units;
 use crate::lower::ir::{Def, Tir, ValueId};
 use cranelift_entity::entity_impl;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// The id of a unit: a future kernel, a contraction, a special kernel or a library call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,7 +104,10 @@ pub(crate) fn fuse(tir: &Tir) -> Fusion {
     // launches and common reads.
     f.merge_horizontally(&users);
     let order = f.topological_order();
-    f.explain_neighbours(&order, &users);
+    // Only reports say why.
+    if !tir.skips_report {
+        f.explain_neighbours(&order, &users);
+    }
     let stored = (0..n).map(|i| f.is_stored(ValueId(i as u32), &users[i])).collect();
     Fusion {
         order,
@@ -201,8 +205,8 @@ impl Fuser<'_> {
         self.unit_of[v.0 as usize]
     }
 
-    pub(in crate::lower) fn operand_units(&self, v: ValueId) -> Vec<UnitId> {
-        let mut units: Vec<UnitId> = self
+    pub(in crate::lower) fn operand_units(&self, v: ValueId) -> SmallVec<[UnitId; 4]> {
+        let mut units: SmallVec<[UnitId; 4]> = self
             .tir
             .operands(v)
             .iter()

@@ -11,7 +11,7 @@ use crate::lower::contract::byte_input;
 use crate::lower::ir::{Def, Scheduled, Stored, Tir, ValueId};
 use crate::op::Contraction;
 use crate::types::DType;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 
 /// A contraction, and the result of the cluster that may be its tail.
@@ -63,7 +63,7 @@ impl fmt::Display for TailRefusal {
 pub(in crate::lower) fn refused_tails(
     tir: &Tir,
     fusion: &Fusion,
-    hosts: &HashMap<UnitId, Host>,
+    hosts: &FxHashMap<UnitId, Host>,
 ) -> Vec<(ValueId, ValueId, TailRefusal)> {
     let users = contraction_users(tir, fusion);
     let hosting: Vec<ValueId> = hosts.values().map(|h| h.contraction).collect();
@@ -96,9 +96,9 @@ pub(in crate::lower) fn refused_tails(
 }
 
 /// The contraction of each cluster that may be a tail: of several, the last, because the others must be complete before the tail runs.
-pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
+pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> FxHashMap<UnitId, Host> {
     let users = contraction_users(tir, fusion);
-    let position: HashMap<ValueId, usize> = fusion
+    let position: FxHashMap<ValueId, usize> = fusion
         .order
         .iter()
         .enumerate()
@@ -108,7 +108,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
         })
         .collect();
     // Contractions that only one unit reads, by that unit.
-    let mut read_by: HashMap<UnitId, Vec<ValueId>> = HashMap::new();
+    let mut read_by: FxHashMap<UnitId, Vec<ValueId>> = FxHashMap::default();
     for (&v, by) in &users {
         let def = tir.value(v);
         let contraction = matches!(def.def, Def::Contract { .. }) && has_tails(tir, v) && def.numel() > 0;
@@ -116,7 +116,7 @@ pub(in crate::lower) fn find_hosts(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId
             read_by.entry(u).or_default().push(v);
         }
     }
-    let mut tails = HashMap::new();
+    let mut tails = FxHashMap::default();
     for &u in &fusion.order {
         let Some(Unit::Cluster(c)) = unit_at(fusion, u) else {
             continue;
@@ -175,25 +175,24 @@ fn only_result(fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
 }
 
 /// For each contraction, the units that read its result. `None` means that it is a result of the program.
-fn contraction_users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
+fn contraction_users(tir: &Tir, fusion: &Fusion) -> FxHashMap<ValueId, Vec<Option<UnitId>>> {
     let base = |mut v: ValueId| {
         while let Def::View { arg, .. } = &tir.value(v).def {
             v = *arg;
         }
         v
     };
-    let mut unit_of: HashMap<ValueId, UnitId> = HashMap::new();
+    let mut unit_of: Vec<Option<UnitId>> = vec![None; tir.values.len()];
     for &u in &fusion.order {
+        let mut set = |v: ValueId| unit_of[v.0 as usize] = Some(u);
         match unit_at(fusion, u) {
-            Some(Unit::Cluster(c)) => unit_of.extend(c.members.iter().map(|m| (m.value, u))),
-            Some(Unit::Value(v)) => {
-                unit_of.insert(*v, u);
-            }
-            Some(Unit::Call(i)) => unit_of.extend(tir.calls[*i].results.iter().map(|&v| (v, u))),
+            Some(Unit::Cluster(c)) => c.members.iter().for_each(|m| set(m.value)),
+            Some(Unit::Value(v)) => set(*v),
+            Some(Unit::Call(i)) => tir.calls[*i].results.iter().for_each(|&v| set(v)),
             None => {}
         }
     }
-    let mut users: HashMap<ValueId, Vec<Option<UnitId>>> = HashMap::new();
+    let mut users: FxHashMap<ValueId, Vec<Option<UnitId>>> = FxHashMap::default();
     let mut add = |v: ValueId, by: Option<UnitId>| {
         if matches!(tir.value(v).def, Def::Contract { .. }) {
             let all = users.entry(v).or_default();
@@ -206,7 +205,7 @@ fn contraction_users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<
         if !matches!(tir.value(v).def, Def::View { .. }) {
             tir.operands(v)
                 .into_iter()
-                .for_each(|o| add(base(o), unit_of.get(&v).copied()));
+                .for_each(|o| add(base(o), unit_of[v.0 as usize]));
         }
     }
     for &v in tir.output.iter().flat_map(|o| o.leaves()) {

@@ -65,7 +65,7 @@ impl CommutingOp {
         };
         let bytes = tir.push(dtype, &shape, def)?;
         tir.values[u.0 as usize].def = Def::Pointwise {
-            expr: self.expr,
+            expr: self.expr.into(),
             args: [vec![bytes], self.others].concat(),
         };
         Ok(())
@@ -147,7 +147,7 @@ fn redefined(tir: &Tir, u: ValueId) -> Option<Def> {
     }
     new.roots = new.inline(expr, &values);
     Some(Def::Pointwise {
-        expr: new,
+        expr: new.into(),
         args: new_args,
     })
 }

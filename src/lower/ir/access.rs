@@ -4,6 +4,7 @@ use super::{Def, Tir, ValueId};
 use crate::op::IndexMap;
 use crate::op::view::compose_affine;
 use crate::tensor::contiguous_strides;
+use smallvec::{SmallVec, smallvec};
 
 /// A strided window on the buffer of a value. Element `i` of the window is element `offset + Σ i[d] * strides[d]` of
 /// the buffer.
@@ -103,7 +104,7 @@ pub(crate) fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> 
 /// that no strides can express, or a view of a value without a buffer, has no access and must be copied.
 pub(crate) fn resolve_access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
     // Follow the chain of views down to a buffer, then compose the accesses on the way back.
-    let mut chain = vec![v];
+    let mut chain: SmallVec<[ValueId; 8]> = smallvec![v];
     let mut value = v;
     while !stored(value) {
         match &tir.value(value).def {

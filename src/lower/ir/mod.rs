@@ -5,6 +5,7 @@
 //! kernel are decomposed on the way, and computations on sizes become constants.
 
 pub(crate) mod access;
+pub(in crate::lower) mod known;
 mod order;
 mod range;
 mod scheduled;
@@ -13,15 +14,17 @@ mod text;
 mod unused;
 
 pub(crate) use scheduled::{Scheduled, Stored};
-pub(crate) use special::{Attend, ScanOp, SpatialWindow, Special};
+pub(crate) use special::{Attend, Groups, ScanOp, SpatialWindow, Special};
 
 use self::access::{Access, resolve_access};
+use self::known::KnownCalls;
 use crate::math::contract::Activation;
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
 use crate::scalar::ScalarExpr;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{DType, Mutation, TensorType, Val};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// A value of the tensor IR.
@@ -38,7 +41,7 @@ pub enum Def {
     /// `expr` of the elements of `args`, which broadcast to the value's shape.
     Pointwise {
         /// One argument per operand, one root.
-        expr: ScalarExpr,
+        expr: Arc<ScalarExpr>,
         /// The operands.
         args: Vec<ValueId>,
     },
@@ -150,15 +153,15 @@ pub struct Tir {
     /// The program's inputs: the name, and the value (or the plain value for inputs that are not tensors).
     pub inputs: Vec<(Arc<str>, Val<ValueId>)>,
     /// The initial values of the inputs that are buffers which the graph updates.
-    pub state: HashMap<usize, Tensor>,
+    pub state: FxHashMap<usize, Tensor>,
     /// The program's result.
     pub output: Option<Val<ValueId>>,
     /// Pointwise values that a contraction can apply to its result as an activation.
-    pub activations: HashMap<ValueId, Activation>,
+    pub activations: FxHashMap<ValueId, Activation>,
     /// The roles of pointwise f32 values in a softmax.
-    pub softmax: HashMap<ValueId, SoftmaxPart>,
+    pub softmax: FxHashMap<ValueId, SoftmaxPart>,
     /// Whether a convolution has its channels last: in its input, in its output.
-    pub channels_last: HashMap<ValueId, [bool; 2]>,
+    pub channels_last: FxHashMap<ValueId, [bool; 2]>,
     /// Thresholds for splitting and merging kernels.
     pub limits: Limits,
     /// The buffers and inputs whose new values are the leading results.
@@ -167,6 +170,8 @@ pub struct Tir {
     pub is_called: bool,
     /// Whether the program gets no report of its fusion.
     pub skips_report: bool,
+    /// What is known of the calls that were lowered.
+    pub(in crate::lower) known: KnownCalls,
     /// The graph node that values are currently created for.
     pub(in crate::lower) name: Arc<str>,
     /// Whether all users of that node permute its dims so that the third comes before the second.
@@ -180,11 +185,11 @@ impl Tir {
     }
 
     /// The operands of a value.
-    pub fn operands(&self, v: ValueId) -> Vec<ValueId> {
+    pub fn operands(&self, v: ValueId) -> SmallVec<[ValueId; 4]> {
         match &self.value(v).def {
-            Def::Input(_) | Def::Constant(_) => vec![],
-            Def::Pointwise { args, .. } | Def::Contract { args, .. } | Def::Special { args, .. } => args.clone(),
-            Def::Reduce { arg, .. } | Def::View { arg, .. } => vec![*arg],
+            Def::Input(_) | Def::Constant(_) => smallvec![],
+            Def::Pointwise { args, .. } | Def::Contract { args, .. } | Def::Special { args, .. } => args[..].into(),
+            Def::Reduce { arg, .. } | Def::View { arg, .. } => smallvec![*arg],
             Def::Routine { call, .. } => {
                 let args = self.calls[*call].call.args.iter();
                 args.flat_map(|a| a.leaves().into_iter().copied().collect::<Vec<_>>())
@@ -200,15 +205,13 @@ impl Tir {
             )));
         }
         let dtype_of = |v: &ValueId| self.value(*v).dtype;
-        let kernel = match &def {
-            Def::Pointwise { args, .. } | Def::Special { args, .. } | Def::Contract { args, .. } => {
-                Some(args.iter().map(dtype_of).collect())
-            }
-            Def::Reduce { arg, .. } => Some(vec![dtype_of(arg)]),
+        let operands = match &def {
+            Def::Pointwise { args, .. } | Def::Special { args, .. } | Def::Contract { args, .. } => Some(&args[..]),
+            Def::Reduce { arg, .. } => Some(std::slice::from_ref(arg)),
             _ => None,
         };
-        let all = kernel.map(|v: Vec<DType>| [v, vec![dtype]].concat());
-        if let Some(d) = all.and_then(|v| v.into_iter().find(|d| !d.is_computed())) {
+        let of_kernel = operands.map(|v| v.iter().map(dtype_of).chain([dtype]));
+        if let Some(d) = of_kernel.and_then(|mut all| all.find(|d| !d.is_computed())) {
             let title = format!("kernels know no {}", d.torch_name());
             return Err(OpError::refused(title));
         }
@@ -250,14 +253,18 @@ impl Tir {
             return Ok(arg);
         }
         let dtype = self.value(arg).dtype;
-        let v = self.push(dtype, shape, Def::View { arg, map: map.clone() })?;
+        let v = self.push(dtype, shape, Def::View { arg, map })?;
         // Later stages rely on every view having strides. If there are none, the operand is copied first.
         if self.access(v).is_some() {
             return Ok(v);
         }
-        self.values.pop();
-        let arg = self.copy(arg)?;
-        self.push(dtype, shape, Def::View { arg, map })
+        match self.values.pop().map(|d| d.def) {
+            Some(Def::View { arg, map }) => {
+                let arg = self.copy(arg)?;
+                self.push(dtype, shape, Def::View { arg, map })
+            }
+            _ => unreachable!("pushed above"),
+        }
     }
 
     /// Merges equal reductions: a variance computes a mean that the graph may also compute.
@@ -268,7 +275,7 @@ impl Tir {
         let same = |a: &Reduction, b: &Reduction| {
             a.combine == b.combine && a.acc == b.acc && same_expr(&a.pre, &b.pre) && same_expr(&a.post, &b.post)
         };
-        let mut known: HashMap<(ValueId, Vec<usize>), Vec<ValueId>> = HashMap::new();
+        let mut known: FxHashMap<(ValueId, Vec<usize>), Vec<ValueId>> = FxHashMap::default();
         for v in (0..self.values.len() as u32).map(ValueId) {
             let Def::Reduce { arg, dims, reduction } = &self.value(v).def else {
                 continue;
@@ -308,7 +315,7 @@ impl Tir {
         };
         let mut leaves = 0;
         // A result that is returned twice is one tensor.
-        let mut copies = HashMap::new();
+        let mut copies = FxHashMap::default();
         let copied = output.try_map(&mut |&v| {
             let is_new_value = leaves < self.mutations.len();
             leaves += 1;
@@ -352,9 +359,7 @@ impl Tir {
     /// A row-major copy of `v`.
     pub(in crate::lower) fn copy(&mut self, v: ValueId) -> OpResult<ValueId> {
         let (dtype, shape) = (self.value(v).dtype, self.value(v).shape.clone());
-        let mut expr = ScalarExpr::new();
-        let root = expr.arg(0, dtype);
-        expr.roots.push(root);
+        let expr = self.known.cast(dtype, dtype);
         self.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
     }
 
@@ -365,10 +370,7 @@ impl Tir {
             return Ok(v);
         }
         let shape = self.value(v).shape.clone();
-        let mut expr = ScalarExpr::new();
-        let x = expr.arg(0, from);
-        let root = expr.cast(dtype, x);
-        expr.roots.push(root);
+        let expr = self.known.cast(from, dtype);
         self.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
     }
 }

@@ -1,6 +1,6 @@
 //! Operations of the tensor IR with kernels of their own.
 
-use crate::math::contract::RecurrentCell;
+use crate::math::contract::{Grouping, RecurrentCell};
 use crate::types::DType;
 
 /// Computations that have loop nests of their own.
@@ -57,6 +57,9 @@ pub enum Special {
         /// Whether the output is projected.
         projected: bool,
     },
+    /// Products of groups of rows, each with its own matrix, over the rows, the matrices and the integers that tell the groups. It is a
+    /// contraction rather than a kernel.
+    Grouped(Groups),
     /// Attention over q, k, v (of rank 4) and the addends of the scores. It is a contraction rather than a kernel.
     Attention(Attend),
 }
@@ -83,6 +86,17 @@ pub struct Attend {
     pub safe: bool,
     /// Whether the result is `[batch, rows, heads, size]` rather than `[batch, heads, rows, size]`.
     pub rows_first: bool,
+}
+
+/// The parameters of products of groups of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// The dtype of the integers that tell the groups.
+    pub integers: DType,
+    /// How they tell them.
+    pub grouping: Grouping,
+    /// Whether the rows of the matrices are the columns of the products.
+    pub transposed: bool,
 }
 
 /// Windows over consecutive dims.

@@ -3,7 +3,7 @@
 use super::{Def, Tir, ValueId};
 use crate::op::OpResult;
 use crate::types::Val;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 impl Tir {
     /// Removes unused values and library calls without effects, and renumbers the others. Inputs stay: they are part of
@@ -91,7 +91,7 @@ impl Tir {
         }
         self.inputs.iter_mut().for_each(|(_, v)| *v = all(v));
         self.output = self.output.as_ref().map(all);
-        fn renumber<T>(map: &mut HashMap<ValueId, T>, used: &[bool], ids: &[ValueId]) {
+        fn renumber<T>(map: &mut FxHashMap<ValueId, T>, used: &[bool], ids: &[ValueId]) {
             let old = std::mem::take(map).into_iter();
             let kept = old.filter(|(v, _)| used[v.0 as usize]);
             *map = kept.map(|(v, x)| (ids[v.0 as usize], x)).collect();

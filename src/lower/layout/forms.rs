@@ -7,7 +7,7 @@ use crate::scalar::{ScalarExpr, ScalarNode};
 use std::sync::Arc;
 
 impl Relayout<'_> {
-    pub(super) fn pointwise(&mut self, v: ValueId, expr: &ScalarExpr, args: &[ValueId]) -> OpResult<bool> {
+    pub(super) fn pointwise(&mut self, v: ValueId, expr: &Arc<ScalarExpr>, args: &[ValueId]) -> OpResult<bool> {
         let old = self.old;
         let shape = &old.value(v).shape;
         let indexed = expr.nodes().any(|(_, n, _)| matches!(n, ScalarNode::Index(_)));

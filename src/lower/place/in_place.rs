@@ -8,21 +8,46 @@ use crate::types::{Mutation, Val};
 /// ([`Facts::overwrite`](crate::op::Facts)), and nothing reads the old value after that. A step of text generation writes one
 /// row of each cache; copying the caches would take longer than the attention that reads them.
 pub(in crate::lower) fn update_in_place(program: &mut Program) {
+    let uses = BufferUses::of_program(program);
     for i in 0..program.mutations.len() {
-        if let Some((input, versions)) = find_versions(program, i) {
+        if let Some((input, versions)) = find_versions(program, &uses, i) {
             for v in versions {
                 program.buffers[v.0].place = BufferPlace::Input(input);
             }
         }
     }
-    build_in_results(program);
+    build_in_results(program, &uses);
     renumber_results(program);
     skip_unused_positions(program);
 }
 
+/// The steps that use each buffer.
+struct BufferUses {
+    /// The last step that reads or writes it, if any.
+    last: Vec<Option<usize>>,
+    /// The routine whose only result it is, if any.
+    writer: Vec<Option<usize>>,
+}
+
+impl BufferUses {
+    fn of_program(program: &Program) -> BufferUses {
+        let none = || vec![None; program.buffers.len()];
+        let (mut last, mut writer) = (none(), none());
+        for (i, step) in program.steps.iter().enumerate() {
+            step.visit_buffers(&mut |b| last[b.0] = Some(i));
+            if let Step::Routine { outs, .. } = step
+                && let [out] = outs[..]
+            {
+                writer[out.0].get_or_insert(i);
+            }
+        }
+        BufferUses { last, writer }
+    }
+}
+
 /// Lets the operand of a routine that updates a copy of it be computed in the memory of the routine's result, if nothing else reads
 /// it. The routine then copies nothing: `diag_embed` fills its result with zeros and writes the diagonal.
-fn build_in_results(program: &mut Program) {
+fn build_in_results(program: &mut Program, uses: &BufferUses) {
     for writer in (0..program.steps.len()).rev() {
         let Step::Routine { call, outs } = &program.steps[writer] else {
             continue;
@@ -31,7 +56,7 @@ fn build_in_results(program: &mut Program) {
             continue;
         };
         let place = program.buffers[new.0].place.clone();
-        let old = overwritten_operand(program, writer, *new);
+        let old = overwritten_operand(program, uses, writer, *new);
         if let (BufferPlace::Output(_), Some(old)) = (&place, old)
             && matches!(program.buffers[old.0].place, BufferPlace::Arena(_))
         {
@@ -59,7 +84,7 @@ fn skip_unused_positions(program: &mut Program) {
 }
 
 /// The input that holds the old value of mutation `i`, and the buffers of its new versions, if all of them can be in its memory.
-fn find_versions(program: &Program, i: usize) -> Option<(usize, Vec<BufferId>)> {
+fn find_versions(program: &Program, uses: &BufferUses, i: usize) -> Option<(usize, Vec<BufferId>)> {
     let Mutation::Buffer(path) = &program.mutations[i] else {
         return None;
     };
@@ -72,7 +97,7 @@ fn find_versions(program: &Program, i: usize) -> Option<(usize, Vec<BufferId>)> 
     let mut versions = vec![];
     loop {
         versions.push(version);
-        let old = overwritten_by(program, version)?;
+        let old = overwritten_by(program, uses, version)?;
         if is_result(old) {
             return None;
         }
@@ -88,26 +113,24 @@ fn find_versions(program: &Program, i: usize) -> Option<(usize, Vec<BufferId>)> 
 }
 
 /// The buffer that the step of `new` may overwrite: no other operand of the step and no later step reads it.
-fn overwritten_by(program: &Program, new: BufferId) -> Option<BufferId> {
-    let writes = |s: &Step| matches!(s, Step::Routine { outs, .. } if outs[..] == [new]);
-    let writer = program.steps.iter().position(writes)?;
+fn overwritten_by(program: &Program, uses: &BufferUses, new: BufferId) -> Option<BufferId> {
+    let writer = uses.writer[new.0]?;
     let Step::Routine { call, .. } = &program.steps[writer] else {
         return None;
     };
     op::by_name(&call.op)?.facts.overwrite?;
-    overwritten_operand(program, writer, new)
+    overwritten_operand(program, uses, writer, new)
 }
 
 /// The buffer of the first argument of the routine that computes `new`, if it has the size of `new` and nothing else reads it then or
 /// later.
-fn overwritten_operand(program: &Program, writer: usize, new: BufferId) -> Option<BufferId> {
+fn overwritten_operand(program: &Program, uses: &BufferUses, writer: usize, new: BufferId) -> Option<BufferId> {
     let Step::Routine { call, .. } = &program.steps[writer] else {
         return None;
     };
     let old = whole_operand(program, call)?;
     let mut other_operands = call.args[1..].iter().flat_map(Val::leaves);
-    let is_read_again =
-        other_operands.any(|o| o.buffer == old) || program.steps[writer + 1..].iter().any(|s| s.uses(old));
+    let is_read_again = other_operands.any(|o| o.buffer == old) || uses.last[old.0] > Some(writer);
     let [from, to] = [old, new].map(|b| &program.buffers[b.0]);
     let same_type = from.dtype == to.dtype && from.byte_count() == to.byte_count();
     (same_type && !is_read_again).then_some(old)
@@ -133,18 +156,19 @@ fn whole_operand(program: &Program, call: &RoutineCall) -> Option<BufferId> {
 
 /// Numbers the results that are still allocated for each run.
 fn renumber_results(program: &mut Program) {
-    let mut kept = 0;
-    for n in 0..program.outputs {
-        let mut is_used = false;
-        for b in &mut program.buffers {
-            if matches!(b.place, BufferPlace::Output(m) if m == n) {
-                b.place = BufferPlace::Output(kept);
-                is_used = true;
-            }
+    let mut is_used = vec![false; program.outputs];
+    for b in &program.buffers {
+        if let BufferPlace::Output(n) = b.place {
+            is_used[n] = true;
         }
-        kept += usize::from(is_used);
     }
-    program.outputs = kept;
+    let before = |n: usize| is_used[..n].iter().filter(|u| **u).count();
+    for b in &mut program.buffers {
+        if let BufferPlace::Output(n) = &mut b.place {
+            *n = before(*n);
+        }
+    }
+    program.outputs = before(program.outputs);
 }
 
 #[cfg(test)]

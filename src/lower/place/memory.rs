@@ -5,6 +5,7 @@
 //! range (greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 
 use crate::tensor::ALIGN;
+use smallvec::SmallVec;
 
 /// The live range and size of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +18,9 @@ pub(super) struct LiveRange {
     pub last: usize,
 }
 
+/// The placed buffers that are live at a step.
+type Alive = SmallVec<[usize; 8]>;
+
 /// Returns one offset per buffer, and the arena's size. Sizes that add up to more than the address space saturate; such
 /// an arena is never allocated.
 pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
@@ -26,7 +30,7 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
     // The buffers placed so far.
     let mut placed: Vec<usize> = vec![];
     // The placed buffers that are live at each step.
-    let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
+    let mut alive = vec![Alive::new(); lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
     let mut total = 0usize;
     let mut others: Vec<usize> = vec![];
     for i in order {
@@ -50,13 +54,7 @@ pub(super) fn plan_offsets(lives: &[LiveRange]) -> (Vec<usize>, usize) {
 }
 
 /// Finds the placed buffers whose live ranges overlap `range`, each once. `alive` has those of each step.
-fn find_overlapping(
-    range: &LiveRange,
-    lives: &[LiveRange],
-    placed: &[usize],
-    alive: &[Vec<usize>],
-    found: &mut Vec<usize>,
-) {
+fn find_overlapping(range: &LiveRange, lives: &[LiveRange], placed: &[usize], alive: &[Alive], found: &mut Vec<usize>) {
     let LiveRange { first, last, .. } = *range;
     found.clear();
     if last - first < placed.len() {

@@ -37,12 +37,12 @@ pub(in crate::lower) fn keep_in_caches(p: &mut Program) {
         let Step::Kernel { kernel, buffers } = &p.steps[i - 1] else {
             continue;
         };
-        let next = p.steps[i].buffers();
+        let next = &p.steps[i];
         let of_params = p.kernels[*kernel]
             .buffers
             .iter_mut()
             .filter(|b| b.role != BufferRole::Local);
-        for (b, id) in of_params.zip(buffers).filter(|(_, id)| next.contains(id)) {
+        for (b, id) in of_params.zip(buffers).filter(|(b, id)| b.streams && next.uses(**id)) {
             b.streams &= p.buffers[id.0].byte_count() >= 2 * LARGE;
         }
     }

@@ -1,5 +1,6 @@
 //! Lowers calls of ops to values of the tensor IR, and implements the builder that decompositions use.
 
+use crate::lower::ir::known::{KnownMeaning, KnownPointwise, KnownView, call_key};
 use crate::lower::ir::{Def, Tir, TirRoutineCall, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
@@ -12,26 +13,33 @@ use std::sync::Arc;
 impl Tir {
     /// Lowers a call to values.
     pub(in crate::lower) fn push_call(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
+        let key = is_by_types(call.op).then(|| call_key(&call)).flatten();
+        if let Some(known) = key.as_ref().and_then(|k| self.known.meaning(k)) {
+            let operand = |i: usize| Ok(ValueId(known_operand(&call, i)?.id));
+            let pushed = self.push_known(&known, operand)?;
+            return Ok(Val::Leaf(self.traced(pushed)));
+        }
         let types = call.map(|t| t.ty.clone());
         let ids = call.map(|t| ValueId(t.id));
         if let Some(number) = number_result(&types) {
             return Ok(number);
         }
         if let Some(r) = crate::lower::special::recognise_special(self, &types, &ids)? {
+            debug_assert!(!is_by_types(call.op), "{} has a special kernel", call.op.name);
             return Ok(Val::Leaf(self.traced(r)));
         }
         match call.op.meaning {
-            Meaning::Pointwise(_) => self.push_pointwise(&types, &ids),
-            Meaning::Reduce(f) => self.reduce(f(&types)?, &ids),
-            Meaning::View(f) => {
-                let view = f(&types)?;
-                let v = self.view(tensor_operand(&ids, view.operand)?, view.map, &view.shape)?;
-                Ok(Val::Leaf(self.traced(v)))
+            Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::View(_) => {
+                let meaning = meaning_by_types(&types)?;
+                let operand = |i: usize| tensor_operand(&ids, i);
+                let pushed = self.push_known(&meaning, operand)?;
+                key.into_iter().for_each(|k| self.known.set_meaning(k, meaning.clone()));
+                Ok(Val::Leaf(self.traced(pushed)))
             }
             Meaning::Decompose(f) => f(self, &call),
             Meaning::Contract(f) => {
                 let contraction = f(&types)?;
-                match crate::lower::contract::vectors::recognise_vector_product(self, &contraction, &ids)? {
+                match crate::lower::contract::recognise_product(self, &contraction, &ids)? {
                     Some(v) => Ok(Val::Leaf(self.traced(v))),
                     None => self.contract(contraction, &ids),
                 }
@@ -51,32 +59,38 @@ impl Tir {
         }
     }
 
-    fn push_pointwise(&mut self, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
-        let p = op::instantiate(types)?;
-        let operands = p.operands.iter().map(|&i| tensor_operand(ids, i));
-        let args = operands.collect::<OpResult<Vec<_>>>()?;
-        let shape = known_shape(&p.out)?;
-        let v = self.push(p.out.dtype, &shape, Def::Pointwise { expr: p.expr, args })?;
-        if let Some(a) = activation_of(types) {
-            self.activations.insert(v, a);
+    /// The value of a call with this meaning. `operand` finds the argument of a parameter.
+    pub(super) fn push_known(
+        &mut self,
+        meaning: &KnownMeaning,
+        operand: impl Fn(usize) -> OpResult<ValueId>,
+    ) -> OpResult<ValueId> {
+        match meaning {
+            KnownMeaning::Pointwise(p) => {
+                let args = p.operands.iter().map(|&i| operand(i)).collect::<OpResult<_>>()?;
+                let expr = p.expr.clone();
+                let v = self.push(p.dtype, &p.shape, Def::Pointwise { expr, args })?;
+                if let Some(a) = p.activation {
+                    self.activations.insert(v, a);
+                }
+                Ok(v)
+            }
+            KnownMeaning::Reduce(r) => self.reduce(r, operand(r.operand)?),
+            KnownMeaning::View(view) => self.view(operand(view.operand)?, view.map.clone(), &view.shape),
         }
-        Ok(Val::Leaf(self.traced(v)))
     }
 
-    fn reduce(&mut self, r: Reduction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
-        let arg = tensor_operand(ids, r.operand)?;
+    fn reduce(&mut self, reduction: &Arc<Reduction>, arg: ValueId) -> OpResult<ValueId> {
         let mut reduced_shape = self.value(arg).shape.clone();
-        r.dims.iter().for_each(|&d| reduced_shape[d] = 1);
-        let out = known_shape(&r.out)?;
-        let reduction = Arc::new(r);
+        reduction.dims.iter().for_each(|&d| reduced_shape[d] = 1);
+        let out = known_shape(&reduction.out)?;
         let def = Def::Reduce {
             arg,
             dims: reduction.dims.clone(),
             reduction: reduction.clone(),
         };
         let v = self.push(reduction.out.dtype, &reduced_shape, def)?;
-        let v = self.view(v, IndexMap::Reshape, &out)?;
-        Ok(Val::Leaf(self.traced(v)))
+        self.view(v, IndexMap::Reshape, &out)
     }
 
     fn contract(&mut self, mut contraction: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
@@ -162,9 +176,46 @@ fn number_result(types: &Call<TensorType>) -> Option<Val<Traced>> {
     }
 }
 
-fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
-    let operand = call.args[param].as_leaf().copied();
+/// Whether the types of a call determine its definition. No op with such a meaning has a special kernel.
+pub(super) fn is_by_types(op: &Op) -> bool {
+    matches!(
+        op.meaning,
+        Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::View(_)
+    )
+}
+
+fn meaning_by_types(types: &Call<TensorType>) -> OpResult<KnownMeaning> {
+    match types.op.meaning {
+        Meaning::Reduce(f) => return Ok(KnownMeaning::Reduce(Arc::new(f(types)?))),
+        Meaning::View(f) => {
+            let view = f(types)?;
+            return Ok(KnownMeaning::View(Arc::new(KnownView {
+                operand: view.operand,
+                map: view.map,
+                shape: view.shape,
+            })));
+        }
+        _ => {}
+    }
+    let p = op::instantiate(types)?;
+    let pointwise = KnownPointwise {
+        shape: known_shape(&p.out)?,
+        dtype: p.out.dtype,
+        expr: Arc::new(p.expr),
+        operands: p.operands,
+        activation: activation_of(types),
+    };
+    Ok(KnownMeaning::Pointwise(Arc::new(pointwise)))
+}
+
+/// The tensor that an argument is.
+fn known_operand<T>(call: &Call<T>, param: usize) -> OpResult<&T> {
+    let operand = call.args[param].as_leaf();
     operand.ok_or_else(|| OpError::refused(format!("`{}` requires a tensor here", call.op.name)))
+}
+
+fn tensor_operand(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
+    known_operand(call, param).copied()
 }
 
 fn known_shape(t: &TensorType) -> OpResult<Vec<usize>> {

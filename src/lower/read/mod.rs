@@ -3,6 +3,7 @@
 mod build;
 mod control;
 mod facts;
+mod known;
 mod sized;
 
 pub(crate) use sized::{Binding, SizedNodes};
@@ -16,6 +17,7 @@ use crate::op::{Call, MemoryUse, Op, OpError, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{Dim, TensorType, Type, Val};
 use cranelift_entity::SecondaryMap;
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -57,8 +59,8 @@ impl Tir {
                 ..Tir::default()
             },
             env: SecondaryMap::with_capacity(graph.len()),
-            constants: HashMap::new(),
-            folded: HashMap::new(),
+            constants: FxHashMap::default(),
+            folded: FxHashMap::default(),
         };
         for n in graph.iter() {
             reader.read_node(n)?;
@@ -79,9 +81,9 @@ pub(in crate::lower) struct GraphReader<'a> {
     pub(in crate::lower) depth: usize,
     pub(in crate::lower) tir: Tir,
     env: SecondaryMap<NodeId, Option<Val<ValueId>>>,
-    constants: HashMap<Arc<str>, ValueId>,
+    constants: FxHashMap<Arc<str>, ValueId>,
     /// The values of nodes that depend on constants and sizes.
-    folded: HashMap<ValueId, Tensor>,
+    folded: FxHashMap<ValueId, Tensor>,
 }
 
 impl GraphReader<'_> {
@@ -94,10 +96,16 @@ impl GraphReader<'_> {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
             Opcode::CallFunction => {
+                let key = self.node_key(n, facts.op);
+                let known = facts.op.zip(key.as_ref());
+                if let Some(value) = known.and_then(|(op, k)| self.read_known_call(n, op, k)) {
+                    self.env[n] = Some(value.map_err(|e| self.locate_error(n, e))?);
+                    return Ok(());
+                }
                 let call = self.call(n, facts.op).map_err(|e| self.locate_error(n, e))?;
                 match call.op.control() {
                     Some(_) => Ok(self.read_control(&call).map_err(|d| self.note_caller(n, d))?),
-                    None => self.read_call(n, call, &facts),
+                    None => self.read_call(n, call, &facts, key),
                 }
             }
             Opcode::Output => {

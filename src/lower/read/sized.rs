@@ -9,6 +9,7 @@ use crate::graph::purity::canonical_effect;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::check_bytes;
 use crate::interp;
+use crate::lower::ir::known::{CallKey, call_key};
 use crate::lower::ir::{Def, ValueId};
 use crate::op::{self, Call, Effect, OpId, OpResult, Sizes, Traced};
 use crate::pass::uniform_value;
@@ -16,7 +17,8 @@ use crate::source::Loc;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cranelift_entity::SecondaryMap;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The maximum size of a uniform tensor that a constant is computed from, as in the pass `fold`.
@@ -64,7 +66,7 @@ fn find_places(graph: &Graph) -> Places {
 /// The nodes of a graph whose values depend on constants and symbolic sizes alone.
 #[derive(Default)]
 pub(crate) struct SizedNodes {
-    nodes: HashSet<NodeId>,
+    nodes: FxHashSet<NodeId>,
     /// Larger results are not folded.
     limit: usize,
     places: Places,
@@ -72,11 +74,16 @@ pub(crate) struct SizedNodes {
 }
 
 impl SizedNodes {
+    /// Whether the value of a node becomes a constant if it is small.
+    pub(super) fn is_folded(&self, n: NodeId) -> bool {
+        self.nodes.contains(&n)
+    }
+
     /// Finds the nodes of an optimised graph. `limit` is the size in bytes up to which results are folded; with 0, none is.
     pub(crate) fn find_in(module: &GraphModule, graph: &Graph, limit: usize) -> SizedNodes {
         // Whether the value of a node depends on sizes; nodes that depend on inputs are missing.
-        let mut known: HashMap<NodeId, bool> = HashMap::new();
-        let mut nodes = HashSet::new();
+        let mut known: FxHashMap<NodeId, bool> = FxHashMap::default();
+        let mut nodes = FxHashSet::default();
         for n in graph.iter() {
             let Some(is_sized) = depends_on_sizes(module, graph, n, &known) else {
                 continue;
@@ -98,7 +105,7 @@ impl SizedNodes {
 }
 
 /// Whether a node that depends on nothing but constants and sizes depends on sizes. `None` for other nodes.
-fn depends_on_sizes(module: &GraphModule, graph: &Graph, n: NodeId, known: &HashMap<NodeId, bool>) -> Option<bool> {
+fn depends_on_sizes(module: &GraphModule, graph: &Graph, n: NodeId, known: &FxHashMap<NodeId, bool>) -> Option<bool> {
     let node = &graph[n];
     match node.op() {
         Opcode::GetAttr => (!graph.writes_buffer(node.target())).then_some(false),
@@ -134,15 +141,45 @@ fn is_stored(graph: &Graph, n: NodeId) -> bool {
 
 impl GraphReader<'_> {
     /// The values of a call of an op.
-    pub(super) fn read_call(&mut self, n: NodeId, call: Call<Traced>, facts: &NodeFacts) -> OpResult<Val<ValueId>> {
+    pub(super) fn read_call(
+        &mut self,
+        n: NodeId,
+        call: Call<Traced>,
+        facts: &NodeFacts,
+        key: Option<CallKey>,
+    ) -> OpResult<Val<ValueId>> {
         if let Some(sized) = self.binding.sized {
-            check_call(&call, facts)?;
+            self.check_call(&call, facts)?;
             if self.depth == 0 && sized.nodes.contains(&n) {
                 return self.read_sized(call, sized.limit);
             }
         }
+        let by_types = key.and_then(|key| Some((key, call_key(&call)?)));
         let result = self.tir.push_call(call)?;
+        if let Some((of_node, of_call)) = by_types
+            && let Some(meaning) = self.tir.known.meaning(&of_call)
+        {
+            self.tir.known.set_meaning(of_node, meaning);
+        }
         Ok(result.map(|t| ValueId(t.id)))
+    }
+
+    /// Returns an error if inference would report one for this call.
+    fn check_call(&mut self, call: &Call<Traced>, facts: &NodeFacts) -> OpResult<()> {
+        if !facts.has_demands && !facts.has_own_rule {
+            return Ok(());
+        }
+        let key = call_key(call);
+        if key.as_ref().is_some_and(|k| self.tir.known.is_checked(k)) {
+            return Ok(());
+        }
+        let types: Call<TensorType> = call.map(|t| t.ty.clone());
+        types.op.check_demands(&types)?;
+        if facts.has_own_rule {
+            check_bytes(&types.op.result_type(&types, &mut Sizes::default())?, types.op.name)?;
+        }
+        key.into_iter().for_each(|k| self.tir.known.set_checked(k));
+        Ok(())
     }
 
     /// The value of a call whose operands are constants, if possible as a constant.
@@ -205,17 +242,4 @@ fn call_full(t: &Tensor, v: &Arg) -> OpResult<Call<Traced>> {
     let value = v.try_map(&mut |_| Err(op::OpError::refused("a number is not a node")))?;
     let args = vec![Val::List(shape), value, Val::DType(t.dtype())];
     Ok(super::build::with_defaults(OpId::Full.op(), args))
-}
-
-/// Returns an error if inference would report one for this call.
-fn check_call(call: &Call<Traced>, facts: &NodeFacts) -> OpResult<()> {
-    if !facts.has_demands && !facts.has_own_rule {
-        return Ok(());
-    }
-    let types: Call<TensorType> = call.map(|t| t.ty.clone());
-    types.op.check_demands(&types)?;
-    match facts.has_own_rule {
-        true => check_bytes(&types.op.result_type(&types, &mut Sizes::default())?, types.op.name),
-        false => Ok(()),
-    }
 }

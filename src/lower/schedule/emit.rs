@@ -2,13 +2,14 @@
 
 use super::vars::Vars;
 use super::{OperandSource, Scheduler, Stored};
-use crate::kernel::{Affine, BufferRole, KernelBuilder, ReduceOp, Value};
+use crate::kernel::{Affine, Buf, BufferRole, KernelBuilder, ReduceOp, Value};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
 use crate::op::{Combine, SoftmaxPart};
 use crate::scalar::{Binary, ScalarExpr, ScalarNode, ScalarOp, Unary};
 use crate::tensor::Scalar;
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// The size limit of local rows. Values of larger rows are recomputed instead.
@@ -51,6 +52,12 @@ pub(in crate::lower) fn reduce_op(c: Combine) -> ReduceOp {
 /// Code emission.
 impl Scheduler<'_> {
     pub(in crate::lower) fn declare(&mut self, k: &mut KernelBuilder) {
+        self.declare_params(k);
+        self.declare_locals(k);
+    }
+
+    /// Declares the values that the kernel loads or stores.
+    pub(super) fn declare_params(&mut self, k: &mut KernelBuilder) {
         let mut inputs = BTreeSet::new();
         for sources in self.sources.values() {
             inputs.extend(sources.iter().filter_map(|s| match s {
@@ -59,32 +66,37 @@ impl Scheduler<'_> {
             }));
         }
         let outputs = self.stored_members();
-        let mut names = BTreeSet::new();
+        let mut names: BTreeSet<Cow<'_, str>> = BTreeSet::new();
         let all = inputs
             .iter()
             .map(|&v| (v, BufferRole::In))
             .chain(outputs.iter().map(|&v| (v, BufferRole::Out)));
         for (v, role) in all.collect::<Vec<_>>() {
             let def = self.tir.value(v);
-            let mut name = def.name.to_string();
+            let mut name = Cow::Borrowed(&*def.name);
             if !names.insert(name.clone()) {
-                name = format!("{name}_{}", v.0);
+                name = format!("{name}_{}", v.0).into();
                 names.insert(name.clone());
             }
             let b = k.buffer(&name, def.dtype, &def.shape, role);
             self.bufs.insert(v, b);
             self.buffers.push(Stored::Value(v));
         }
-        self.declare_locals(k);
+    }
+
+    /// The name of the scratch row of a value.
+    pub(super) fn row_name(&self, v: ValueId) -> String {
+        format!("{}_row{}", self.tir.value(v).name, v.0)
     }
 
     /// Declares scratch rows for expensive full values that a later stage needs.
     fn declare_locals(&mut self, k: &mut KernelBuilder) {
-        let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
-        let numel: usize = shape.iter().product();
-        if self.columns || self.row.is_empty() {
+        let mut shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
+        if self.columns && self.block.is_none() || self.row.is_empty() {
             return;
         }
+        shape.extend(self.block.as_ref().map(|b| b.lanes));
+        let numel: usize = shape.iter().product();
         let last = self.stage.values().copied().max().unwrap_or(0);
         for stage in 0..=last {
             // Only values that the loop of their own stage computes can be kept for later stages.
@@ -101,7 +113,7 @@ impl Scheduler<'_> {
                     && self.used_in_later_stage(v)
                     && numel.saturating_mul(def.dtype.size()) <= MAX_LOCAL_BYTES
                 {
-                    let b = k.local(&format!("{}_row{}", def.name, v.0), def.dtype, &shape);
+                    let b = k.local(&self.row_name(v), def.dtype, &shape);
                     self.locals.insert(v, b);
                 }
             }
@@ -233,7 +245,7 @@ impl Scheduler<'_> {
         let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
         let strides = crate::tensor::contiguous_strides(&shape);
         let terms = self.row.iter().zip(strides).map(|(l, s)| vars.dim(l.last) * s as i64);
-        terms.fold(Affine::from(0), |a, t| a + t)
+        self.in_lane(terms.fold(Affine::from(0), |a, t| a + t))
     }
 
     pub(super) fn emit_pointwise(
@@ -278,7 +290,7 @@ impl Scheduler<'_> {
                 .or_else(|| self.reduced_values.get(v))
                 .copied()
                 .expect("computed before"),
-            OperandSource::Load(base, offset, strides) => match self.tile.find(s) {
+            OperandSource::Load(base, offset, strides) => match self.copy_of(s, vars) {
                 Some((copy, index)) => k.load(copy, index),
                 None => k.load(self.bufs[base], vars.index(*offset, strides)),
             },
@@ -292,9 +304,13 @@ impl Scheduler<'_> {
     }
 
     pub(super) fn store(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, value: Value) {
-        let along = &self.cluster.member(v).expect("a member").along;
-        let strides = self.own_strides(v, along);
-        k.store(self.bufs[&v], vars.index(0, &strides), value);
+        let (buffer, index) = self.place_of(v, vars);
+        k.store(buffer, index, value);
+    }
+
+    /// The copy of an operand in scratch memory, and the place of the current point in it.
+    fn copy_of(&self, s: &OperandSource, vars: &Vars) -> Option<(Buf, Affine)> {
+        self.tile.find(s).or_else(|| self.columns_of_operand(s, vars))
     }
 }
 

@@ -5,13 +5,15 @@
 //! reductions of earlier stages. Softmax has three (maximum, sum of exponentials, quotient). Full values that a later
 //! stage needs are loaded if they are stored, kept in a row of scratch memory if they are expensive, and recomputed
 //! otherwise. If the reduced dims are the contiguous ones, the loop over them is vectorized (*rows*). Otherwise the
-//! last kept dim is vectorized, each lane with its own accumulators (*columns*).
+//! last kept dim is vectorized, each lane with its own accumulators (*columns*). `lanes.rs` makes columns of short rows.
 //!
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. If there are
 //! few long rows, they are split into parts (`split.rs`).
 
 mod blocks;
 mod emit;
+mod known;
+mod lanes;
 mod nests;
 mod short;
 mod split;
@@ -27,6 +29,8 @@ pub(crate) use crate::lower::ir::{Scheduled, Stored};
 use crate::op::SoftmaxPart;
 use crate::scalar::ScalarNode;
 use crate::tensor::Scalar;
+pub(in crate::lower) use known::KnownKernels;
+use lanes::LaneBlock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use tiles::TileCopies;
@@ -71,40 +75,37 @@ pub(in crate::lower) struct Scheduler<'a> {
     pub(in crate::lower) locals: FxHashMap<ValueId, Buf>,
     /// The transposed operands of a map in tiles.
     pub(in crate::lower) tile: TileCopies,
+    /// The block of lanes that the kernel computes at a time, if it does.
+    pub(in crate::lower) block: Option<LaneBlock>,
     /// Values of reduced members in the scope of the current parallel iteration.
     pub(in crate::lower) reduced_values: FxHashMap<ValueId, Value>,
 }
 
 /// Returns the kernel of a cluster, or the kernels that it is split into, in order. With `flushes`, its conversions to bf16
-/// are [`Kernel::flushing`](crate::kernel::Kernel::flushing).
-pub(crate) fn schedule(
+/// are [`Kernel::flushing`](crate::kernel::Kernel::flushing). `known` has the kernels of earlier clusters of the program.
+pub(in crate::lower) fn schedule(
     tir: &Tir,
     fusion: &Fusion,
     cluster: &Cluster,
     name: &str,
     flushes: bool,
+    known: &mut KnownKernels,
 ) -> Result<Vec<Scheduled>, VerifyError> {
-    let mut s = Scheduler {
-        tir,
-        fusion,
-        cluster,
-        sources: BTreeMap::new(),
-        stage: FxHashMap::default(),
-        kept: vec![],
-        row: vec![],
-        columns: false,
-        bufs: FxHashMap::default(),
-        buffers: vec![],
-        handed: FxHashSet::default(),
-        locals: FxHashMap::default(),
-        tile: TileCopies::default(),
-        reduced_values: FxHashMap::default(),
-    };
+    let mut s = Scheduler::new(tir, fusion, cluster);
     s.find_sources();
+    let structure = s.structure(flushes);
+    if let Some(equal) = known.find(&structure, &mut s, name) {
+        let mut none = KnownKernels::default();
+        debug_assert!(equal.is_only_of(&schedule(tir, fusion, cluster, name, flushes, &mut none)?));
+        return Ok(vec![equal]);
+    }
     s.find_stages();
     s.choose_loops();
     if let Some(cut) = s.cut() {
         return s.split(name, cut);
+    }
+    if let Some(lanes) = s.lane_blocks() {
+        return s.in_lane_blocks(name, flushes, lanes);
     }
     let mut k = KernelBuilder::new(name);
     if flushes {
@@ -112,10 +113,33 @@ pub(crate) fn schedule(
     }
     s.declare(&mut k);
     s.emit_body(&mut k);
-    Ok(vec![Scheduled {
-        kernel: k.finish()?,
-        buffers: s.buffers,
-    }])
+    let kernel = k.finish()?;
+    known.keep(structure, &s, &kernel);
+    let buffers = s.buffers;
+    Ok(vec![Scheduled { kernel, buffers }])
+}
+
+impl<'a> Scheduler<'a> {
+    /// The state before the analysis of the cluster.
+    fn new(tir: &'a Tir, fusion: &'a Fusion, cluster: &'a Cluster) -> Scheduler<'a> {
+        Scheduler {
+            tir,
+            fusion,
+            cluster,
+            sources: BTreeMap::new(),
+            stage: FxHashMap::default(),
+            kept: vec![],
+            row: vec![],
+            columns: false,
+            bufs: FxHashMap::default(),
+            buffers: vec![],
+            handed: FxHashSet::default(),
+            locals: FxHashMap::default(),
+            tile: TileCopies::default(),
+            block: None,
+            reduced_values: FxHashMap::default(),
+        }
+    }
 }
 
 /// Analysis of the cluster.

@@ -130,9 +130,8 @@ impl Scheduler<'_> {
         for v in self.needed_members(roots, stage) {
             let earlier = self.stage[&v] < stage;
             let value = if earlier && self.is_stored(v) {
-                let m = self.cluster.member(v).expect("needed values are members");
-                let strides = self.own_strides(v, &m.along);
-                k.load(self.bufs[&v], vars.index(0, &strides))
+                let (buffer, index) = self.place_of(v, vars);
+                k.load(buffer, index)
             } else if earlier && self.locals.contains_key(&v) {
                 let index = self.row_index(vars);
                 k.load(self.locals[&v], index)

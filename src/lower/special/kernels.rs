@@ -103,7 +103,9 @@ fn write_loops(
             });
         }
         Special::Scan { dim, op } => super::scan::write_scan(k, x, out, shape, *dim, *op),
-        Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
+        Special::Attention(_) | Special::Recurrent { .. } | Special::Grouped(_) => {
+            unreachable!("a contraction, see `contract`")
+        }
     }
 }
 

@@ -44,6 +44,9 @@ pub(in crate::lower) fn recognise_special(
         Some(OpId::ScaledDotProductAttention | OpId::BiasedAttention) => {
             crate::lower::contract::attention::recognise_attention(tir, types, ids)
         }
+        Some(OpId::GroupedMm | OpId::GroupedLinear) => {
+            crate::lower::contract::grouped::recognise_grouped(tir, types, ids)
+        }
         _ => Ok(None),
     }
 }

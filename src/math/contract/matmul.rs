@@ -124,6 +124,15 @@ impl MatMul {
         ])
     }
 
+    /// The same product of `rows` rows and one matrix, without an addend.
+    pub(crate) fn single(&self, rows: usize) -> MatMul {
+        MatMul {
+            a: self.a,
+            b: self.b,
+            ..MatMul::new(self.dtype, rows, self.n, self.k)
+        }
+    }
+
     /// The size of an element of A and B in bytes.
     pub fn factor_size(&self) -> usize {
         if self.bytes.is_some() { 1 } else { self.dtype.size() }

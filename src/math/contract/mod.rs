@@ -15,12 +15,14 @@
 mod attention;
 mod constant;
 mod conv;
+mod grouped;
 mod matmul;
 mod recurrent;
 
 pub use attention::*;
 pub use constant::*;
 pub use conv::*;
+pub use grouped::*;
 pub use matmul::*;
 pub use recurrent::*;
 
@@ -252,6 +254,8 @@ pub trait Library: Send + Sync {
     fn name(&self) -> &'static str;
     /// Plans a matrix product.
     fn plan_matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
+    /// Plans products of groups of rows. `b` are their matrices, if they are constant.
+    fn plan_grouped(&self, desc: &Grouped, b: Option<Constant>) -> Result<Box<dyn GroupedPlan>, PlanError>;
     /// Plans a convolution.
     fn plan_conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
     /// The number of bytes, beyond the weight itself, that a faster plan of `desc` with a constant weight would keep if

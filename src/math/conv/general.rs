@@ -1,7 +1,7 @@
 //! f64 and integer convolutions, one output plane at a time: sums over a padded copy of each plane of the input ([`padded`]), or, if
 //! transposed, plain loops.
 
-mod padded;
+pub(super) mod padded;
 
 use super::adapt::run_channels_first;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};

@@ -1,10 +1,13 @@
-//! Convolutions of integers, which wrap, and of f64: products of the weight with the windows of the input ([`windows`]), or, if
-//! transposed, with the input, whose results are added where they overlap ([`overlaps`]).
+//! Convolutions of integers, which wrap, and of f64: products of the weight with lines of padded planes of the input ([`lines`]) or, where
+//! lines are short, with its windows ([`windows`]), or, if transposed, with the input, whose results are added where they overlap
+//! ([`overlaps`]).
 
+mod lines;
 mod overlaps;
 mod windows;
 
 use super::adapt::run_channels_first;
+use super::general::padded::Padding;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan};
 use crate::math::lanes::{LaneElement, Product, StridedColumns, multiply, with_lane_element};
 use crate::math::number::clamp_elements;
@@ -26,6 +29,8 @@ pub(super) struct UnfoldedConv {
     isa: Isa,
     conv: Conv,
     sizes: Sizes,
+    /// How planes are padded, if lines of them are multiplied.
+    padding: Option<Padding>,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Arc<AlignedBytes>>,
 }
@@ -79,6 +84,7 @@ impl UnfoldedConv {
                 group_in: conv.in_channels / conv.groups,
                 group_out: conv.out_channels / conv.groups,
             },
+            padding: lines::padding_of(conv),
             conv: conv.clone(),
             weight: constants.weight.map(|w| w.aligned_bytes()),
             bias: constants.weight.and(constants.bias).map(|b| b.aligned_bytes()),
@@ -99,9 +105,10 @@ impl UnfoldedConv {
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
-            match self.conv.transposed {
-                true => overlaps::run(self, pool, &operands),
-                false => self.run_windows(pool, &operands),
+            match &self.padding {
+                Some(padding) => lines::run(self, padding, pool, &operands),
+                None if self.conv.transposed => overlaps::run(self, pool, &operands),
+                None => self.run_windows(pool, &operands),
             }
         }
     }
@@ -205,7 +212,11 @@ impl ConvPlan for UnfoldedConv {
     }
 
     fn describe(&self) -> String {
-        let how = if self.conv.transposed { "overlaps" } else { "windows" };
+        let how = match self.padding {
+            Some(_) => "lines",
+            None if self.conv.transposed => "overlaps",
+            None => "windows",
+        };
         format!("conv {} {how} {}", self.conv.dtype, self.isa)
     }
 }

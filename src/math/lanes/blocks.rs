@@ -9,7 +9,7 @@ use crate::math::scratch::{self, Scratch};
 use crate::target::Isa;
 
 /// The maximum number of product indices in a block. A panel of B then fits half of the first cache.
-const DEPTH: usize = 128;
+pub(super) const DEPTH: usize = 128;
 /// The maximum number of rows of A that are packed at once: with [`DEPTH`] product indices they fit the second cache.
 const ROWS: usize = 128;
 /// The number of elements of B that are packed at once.
@@ -219,6 +219,7 @@ unsafe fn multiply_in_place<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>
                 a_strides: Some(p.a_strides),
                 b: b.start.add(col).cast(),
                 b_row: b.strides[0],
+                b_places: std::ptr::null(),
                 b_padded: false,
                 c: p.c.add(col),
                 c_row: p.c_row,
@@ -259,8 +260,7 @@ unsafe fn multiply_packed<T: LaneElement>(kernels: &Kernels<T>, p: &Product<T>, 
                     p,
                     b,
                     &block,
-                    panels.as_mut_ptr().cast(),
-                    rows.as_mut_ptr().cast(),
+                    [panels.as_mut_ptr().cast(), rows.as_mut_ptr().cast()],
                 )
             };
         }
@@ -281,8 +281,7 @@ unsafe fn multiply_block<T: LaneElement>(
     p: &Product<T>,
     b: &impl Columns<T>,
     block: &Block,
-    panels: *mut T::Lane,
-    rows: *mut T::Lane,
+    [panels, rows]: [*mut T::Lane; 2],
 ) {
     let ([c0, c1], [k0, k1]) = (block.cols, block.ks);
     let (width, depth) = (2 * kernels.lanes, k1 - k0);
@@ -307,6 +306,7 @@ unsafe fn multiply_block<T: LaneElement>(
                 a_strides: (!packs_rows).then_some(p.a_strides),
                 b: panels,
                 b_row: width,
+                b_places: std::ptr::null(),
                 b_padded: true,
                 c: p.c.add(row * p.c_row + c0),
                 c_row: p.c_row,

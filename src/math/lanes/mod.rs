@@ -8,6 +8,7 @@ mod blocks;
 mod few;
 mod method;
 mod pack;
+mod placed;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -15,6 +16,7 @@ mod vectors;
 
 pub(super) use blocks::{Columns, Product, StridedColumns, multiply, multiply_by};
 pub(super) use method::ProductMethod;
+pub(super) use placed::{PackedRows, PlacedRows};
 
 /// Evaluates `$body` with `$t` as the element type of a dtype, which is f64 or an integer of 8 to 64 bits.
 macro_rules! with_lane_element {

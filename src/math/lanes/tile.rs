@@ -16,6 +16,8 @@ pub(in crate::math) struct PanelJob<T: LaneElement> {
     pub b: *const T::Lane,
     /// The stride of B between product indices. Its columns are contiguous.
     pub b_row: usize,
+    /// Where the row of B for each product index begins; null if they are [`PanelJob::b_row`] apart.
+    pub b_places: *const usize,
     /// Whether rows of B are padded to whole vectors.
     pub b_padded: bool,
     pub c: *mut T,
@@ -81,23 +83,33 @@ unsafe fn tile_row<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize>(
         if R > L::ROWS {
             return;
         }
+        if !j.b_places.is_null() {
+            // Such rows are always as long as the panel is wide.
+            return tile::<T, L, R, 2, PLACED>(j, row, 0);
+        }
         if j.cols > L::COUNT && (j.cols == 2 * L::COUNT || j.b_padded) {
-            return tile::<T, L, R, 2, false>(j, row, 0);
+            return tile::<T, L, R, 2, WHOLE>(j, row, 0);
         }
         let mut col = 0;
         while col < j.cols {
             match j.cols - col >= L::COUNT || j.b_padded {
-                true => tile::<T, L, R, 1, false>(j, row, col),
-                false => tile::<T, L, R, 1, true>(j, row, col),
+                true => tile::<T, L, R, 1, WHOLE>(j, row, col),
+                false => tile::<T, L, R, 1, PART>(j, row, col),
             }
             col += L::COUNT;
         }
     }
 }
 
-/// Computes a tile of `R` rows and `W` vectors. `PART` says that the vector of B is not whole.
+/// Where a tile reads vectors of B: whole ones in rows that are [`PanelJob::b_row`] apart, a part of one in such rows, or whole ones at
+/// [`PanelJob::b_places`].
+const WHOLE: u8 = 0;
+const PART: u8 = 1;
+const PLACED: u8 = 2;
+
+/// Computes a tile of `R` rows and `W` vectors.
 #[inline(always)]
-unsafe fn tile<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize, const W: usize, const PART: bool>(
+unsafe fn tile<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize, const W: usize, const B: u8>(
     j: &PanelJob<T>,
     row: usize,
     col: usize,
@@ -111,11 +123,18 @@ unsafe fn tile<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize, cons
         };
         let mut b = j.b.add(col);
         let mut sums = [[L::zero(); W]; R];
-        for _ in 0..j.k {
+        for i in 0..j.k {
+            if B == PLACED {
+                b = j.b.add(*j.b_places.add(i));
+            }
             let mut y = [L::factor(L::splat(T::Lane::default())); W];
             for w in 0..W {
                 let at = b.add(w * L::COUNT);
-                y[w] = L::factor(if PART { L::load_first(at, cols) } else { L::load(at) });
+                y[w] = L::factor(if B == PART {
+                    L::load_first(at, cols)
+                } else {
+                    L::load(at)
+                });
             }
             for r in 0..R {
                 let x = L::splat(*a.add(r * a_row));
@@ -123,16 +142,26 @@ unsafe fn tile<T: LaneElement, L: Lanes<Element = T::Lane>, const R: usize, cons
                     sums[r][w] = L::add_product(sums[r][w], x, y[w]);
                 }
             }
-            a = a.wrapping_add(a_k);
-            b = b.wrapping_add(j.b_row);
+            (a, b) = (a.wrapping_add(a_k), b.wrapping_add(j.b_row));
         }
         for r in 0..R {
-            let c = j.c.add((row + r) * j.c_row + col);
-            for w in 0..W {
-                let left = (cols - w * L::COUNT).min(L::COUNT);
-                store::<T, L>(L::finish(sums[r][w]), c.add(w * L::COUNT), left, j.add);
-            }
+            store_row::<T, L, W>(j, sums[r], j.c.add((row + r) * j.c_row + col), cols);
         }
+    }
+}
+
+/// Stores the first `cols` elements of a row of a tile.
+#[inline(always)]
+unsafe fn store_row<T: LaneElement, L: Lanes<Element = T::Lane>, const W: usize>(
+    j: &PanelJob<T>,
+    sums: [L::Sum; W],
+    c: *mut T,
+    cols: usize,
+) {
+    for w in 0..W {
+        let left = (cols - w * L::COUNT).min(L::COUNT);
+        // SAFETY: guaranteed by the caller.
+        unsafe { store::<T, L>(L::finish(sums[w]), c.add(w * L::COUNT), left, j.add) };
     }
 }
 
@@ -142,20 +171,7 @@ unsafe fn store<T: LaneElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T,
     // SAFETY: guaranteed by the caller.
     unsafe {
         if !T::IS_LANE {
-            let mut elements = [T::Lane::default(); 32];
-            L::store(v, elements.as_mut_ptr());
-            if n == L::COUNT && !add {
-                // The number is constant, so the compiler makes vectors of this.
-                for i in 0..L::COUNT {
-                    *c.add(i) = T::narrow(elements[i]);
-                }
-                return;
-            }
-            for i in 0..n {
-                let before = if add { *c.add(i) } else { T::default() };
-                *c.add(i) = T::narrow(elements[i]).add(before);
-            }
-            return;
+            return store_narrow::<T, L>(v, c, n, add);
         }
         let c = c.cast::<T::Lane>();
         match (n == L::COUNT, add) {
@@ -163,6 +179,31 @@ unsafe fn store<T: LaneElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T,
             (true, false) => L::store(v, c),
             (false, true) => L::store_first(L::add(v, L::load_first(c, n)), c, n),
             (false, false) => L::store_first(v, c, n),
+        }
+    }
+}
+
+/// [`store`] of elements that are not their own lanes.
+#[inline(always)]
+unsafe fn store_narrow<T: LaneElement, L: Lanes<Element = T::Lane>>(v: L::V, c: *mut T, n: usize, add: bool) {
+    let (mut elements, mut narrow) = ([T::Lane::default(); 32], [T::default(); 32]);
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        L::store(v, elements.as_mut_ptr());
+        // Where numbers are constant, the compiler makes vectors of these loops.
+        for i in 0..L::COUNT {
+            narrow[i] = T::narrow(elements[i]);
+        }
+        if add {
+            let (mut before, whole) = ([T::default(); 32], n == L::COUNT);
+            c.copy_to_nonoverlapping(before.as_mut_ptr(), if whole { L::COUNT } else { n });
+            for i in 0..L::COUNT {
+                narrow[i] = narrow[i].add(before[i]);
+            }
+        }
+        match n == L::COUNT {
+            true => c.copy_from_nonoverlapping(narrow.as_ptr(), L::COUNT),
+            false => c.copy_from_nonoverlapping(narrow.as_ptr(), n),
         }
     }
 }

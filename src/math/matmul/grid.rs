@@ -129,12 +129,12 @@ impl Grid {
     }
 
     /// The number of chunks of one matrix.
-    fn chunks(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         self.slabs * self.groups
     }
 
     /// The row tiles and the column panels of chunk `i`, as half-open ranges.
-    fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
+    pub(super) fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
         // Neighbouring chunks share their panels of B, the larger part of their operands.
         let (group, slab) = (i / self.slabs, i % self.slabs);
         let range = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];

@@ -9,6 +9,7 @@
 
 pub(crate) mod dot;
 mod grid;
+mod grouped;
 mod half;
 mod in_lanes;
 mod integers;
@@ -25,6 +26,8 @@ mod tests;
 use super::contract::{BatchDim, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;
 use crate::types::DType;
+
+pub(super) use grouped::plan as plan_grouped;
 
 /// Plans a product for the instruction sets of `pairs`, which the machine must support.
 pub(super) fn plan(

@@ -10,6 +10,7 @@ mod blocks;
 mod few_rows;
 
 use super::grid::{Grid, GridShape};
+use super::grouped::PackedProduct;
 use super::integers::PackedIntegers;
 use super::packed::Packed;
 use super::{Offsets, Rect, run_tail};
@@ -165,8 +166,8 @@ impl F32MatMulPlan {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
     }
 
-    /// The split for `threads` threads.
-    fn choose_grid(&self, threads: usize) -> Grid {
+    /// The split for `threads` threads, if there are `matrices` matrices.
+    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
         let shape = GridShape {
             tiles: self.tiles,
             mr: self.tiles.start(1).max(1),
@@ -182,7 +183,7 @@ impl F32MatMulPlan {
             },
             rate: 1,
         };
-        Grid::new(shape, threads, self.desc.batch_size())
+        Grid::new(shape, threads, matrices)
     }
 
     /// The number of small matrices that form one chunk.
@@ -250,13 +251,41 @@ fn choose_start(desc: &MatMul) -> Start {
     }
 }
 
+impl PackedProduct for F32MatMulPlan {
+    fn for_rows(&self, matrix: usize, rows: usize) -> F32MatMulPlan {
+        F32MatMulPlan {
+            desc: self.desc.single(rows),
+            kernels: self.kernels,
+            tiles: Tiles::new(rows, self.kernels.mr),
+            a: None,
+            b: self.b.as_ref().map(|b| b.single(matrix)),
+            integers: None,
+            start: self.start,
+            few_rows: None,
+        }
+    }
+
+    fn grid(&self, threads: usize, products: usize) -> Grid {
+        self.choose_grid(threads, products)
+    }
+
+    unsafe fn run_part(&self, args: &MatMulArgs, tiles: [usize; 2], panels: [usize; 2]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.run_chunk(&self.matrix_operands(args, 0), tiles, panels) };
+    }
+
+    fn method(&self) -> String {
+        self.describe()
+    }
+}
+
 impl MatMulPlan for F32MatMulPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        let grid = self.choose_grid(pool.threads());
+        let grid = self.choose_grid(pool.threads(), d.batch_size());
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         grid.run_batch(
             pool,

@@ -9,6 +9,8 @@ pub(crate) struct Packed {
     data: Arc<AlignedBytes>,
     /// The number of bytes in one packed matrix.
     item: usize,
+    /// The number of bytes before the matrix of index 0.
+    first: usize,
     /// For each batch dimension, the number of packed matrices to step over; 0 where the operand repeats.
     steps: Vec<usize>,
 }
@@ -82,7 +84,26 @@ impl Packed {
             data
         });
         let item = item * size;
-        Packed { data, item, steps }
+        Packed::whole(data, item, steps)
+    }
+
+    fn whole(data: Arc<AlignedBytes>, item: usize, steps: Vec<usize>) -> Packed {
+        Packed {
+            data,
+            item,
+            first: 0,
+            steps,
+        }
+    }
+
+    /// Packed matrix `index` alone, for a product that is no batch.
+    pub(crate) fn single(&self, index: usize) -> Packed {
+        Packed {
+            data: self.data.clone(),
+            item: self.item,
+            first: self.first + index * self.item,
+            steps: vec![],
+        }
     }
 
     /// The packed matrix that matrix `index` of the batch uses.
@@ -102,7 +123,7 @@ impl Packed {
             index /= d.size;
         }
         // SAFETY: `packed` is below the number of matrices packed.
-        unsafe { self.data.bytes().as_ptr().add(packed * self.item) }
+        unsafe { self.data.bytes().as_ptr().add(self.first + packed * self.item) }
     }
 }
 

@@ -7,6 +7,7 @@
 mod chunk;
 
 use super::grid::{Grid, GridShape};
+use super::grouped::PackedProduct;
 use super::integers::{self, PackedIntegers};
 use super::packed::Packed;
 use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
@@ -152,8 +153,8 @@ impl PairMatMulPlan {
         })
     }
 
-    /// The split for `threads` threads.
-    fn choose_grid(&self, threads: usize) -> Grid {
+    /// The split for `threads` threads, if there are `matrices` matrices.
+    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
         let shape = GridShape {
             tiles: self.blocks,
             mr: self.blocks.start(1).max(1),
@@ -165,7 +166,7 @@ impl PairMatMulPlan {
             chunks_per_thread: 4,
             rate: self.kernels.rate(),
         };
-        Grid::new(shape, threads, self.desc.batch_size())
+        Grid::new(shape, threads, matrices)
     }
 
     /// The number of small matrices that form one chunk.
@@ -196,13 +197,40 @@ impl PairMatMulPlan {
     }
 }
 
+impl PackedProduct for PairMatMulPlan {
+    fn for_rows(&self, matrix: usize, rows: usize) -> PairMatMulPlan {
+        PairMatMulPlan {
+            desc: self.desc.single(rows),
+            kernels: self.kernels,
+            blocks: Tiles::new(rows, 2 * self.kernels.rows),
+            a: None,
+            b: self.b.as_ref().map(|b| b.single(matrix)),
+            integers: None,
+            keeps_sums: self.keeps_sums,
+        }
+    }
+
+    fn grid(&self, threads: usize, products: usize) -> Grid {
+        self.choose_grid(threads, products)
+    }
+
+    unsafe fn run_part(&self, args: &MatMulArgs, tiles: [usize; 2], panels: [usize; 2]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.run_chunk(&self.matrix_operands(args, 0), tiles, panels) };
+    }
+
+    fn method(&self) -> String {
+        self.describe()
+    }
+}
+
 impl MatMulPlan for PairMatMulPlan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        let grid = self.choose_grid(pool.threads());
+        let grid = self.choose_grid(pool.threads(), d.batch_size());
         let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
         grid.run_batch(
             pool,

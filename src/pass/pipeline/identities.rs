@@ -41,7 +41,8 @@ fn identity_operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId>
         graph[n].meta.ty.as_ref()?.as_leaf()?,
         graph[x].meta.ty.as_ref()?.as_leaf()?,
     );
-    if ty != from || ty.shape.is_none() {
+    // Two sizes that are unknown (`?`) need not be equal.
+    if ty != from || ty.shape.as_ref().is_none_or(|s| s.contains(&Dim::Unknown)) {
         return None;
     }
     let args = crate::pass::build::full_args(op, graph, n).ok()?;

@@ -169,6 +169,10 @@ mod tests {
             let back = heap.realloc(moved, layout(4000), 20);
             assert!(std::slice::from_raw_parts(back, 20).iter().all(|b| *b == 7));
             heap.dealloc(back, layout(20));
+            let zeros = heap.alloc_zeroed(layout(30));
+            assert_eq!(back, zeros);
+            assert!(std::slice::from_raw_parts(zeros, 30).iter().all(|b| *b == 0));
+            heap.dealloc(zeros, layout(30));
         }
     }
 

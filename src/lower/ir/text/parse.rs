@@ -193,7 +193,7 @@ impl TirParser {
                 false => Err("the constant does not fit in memory".into()),
             },
             "map" => Ok(Def::Pointwise {
-                expr: self.expression_block(line, "", &self.operand_dtypes(line))?,
+                expr: self.expression_block(line, "", &self.operand_dtypes(line))?.into(),
                 args: line.args.clone(),
             }),
             "reshape" => view(IndexMap::Reshape),

@@ -1,7 +1,7 @@
 //! Prints tensor IR as text.
 
-use crate::lower::ir::{Def, ScanOp, SpatialWindow, Special, Tir, ValueId};
-use crate::math::contract::Activation;
+use crate::lower::ir::{Def, Groups, ScanOp, SpatialWindow, Special, Tir, ValueId};
+use crate::math::contract::{Activation, Grouping};
 use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction, SoftmaxPart};
 use crate::scalar::text::print_constant;
 use crate::types::{TensorType, pyrepr, write_float};
@@ -175,6 +175,15 @@ fn print_window(w: &SpatialWindow) -> String {
     )
 }
 
+fn print_groups(g: &Groups) -> String {
+    let names = match g.grouping {
+        Grouping::Ends => String::new(),
+        Grouping::Names { wrap } => format!(" names=1 wrap={}", u8::from(wrap)),
+    };
+    let transposed = u8::from(g.transposed);
+    format!(" integers={}{names} transposed={transposed}", g.integers)
+}
+
 fn print_special(special: &Special) -> (&'static str, String) {
     match special {
         Special::Concat { dim } => ("concat", format!(" dim={dim}")),
@@ -203,6 +212,7 @@ fn print_special(special: &Special) -> (&'static str, String) {
             let flags = format!("reverse={reverse} projected={projected}");
             ("recurrent", format!(" cell={cell} {flags}"))
         }
+        Special::Grouped(groups) => ("grouped", print_groups(groups)),
         Special::Attention(a) => {
             let [mask, bias] = a.masks.map(|m| m.map_or("none".to_string(), |d| d.to_string()));
             let [causal, safe, rows_first] = [a.causal, a.safe, a.rows_first].map(u8::from);

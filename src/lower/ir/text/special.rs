@@ -1,8 +1,8 @@
 //! Parses operations with kernels of their own.
 
 use super::parse::{ParseResult, RightSide};
-use crate::lower::ir::{Attend, ScanOp, Special};
-use crate::math::contract::RecurrentCell;
+use crate::lower::ir::{Attend, Groups, ScanOp, Special};
+use crate::math::contract::{Grouping, RecurrentCell};
 use crate::scalar::text::parse_constant;
 use crate::types::DType;
 
@@ -40,8 +40,20 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
             reverse: line.flag("reverse")?,
             projected: line.flag("projected")?,
         },
+        "grouped" => Special::Grouped(parse_groups(line)?),
         "attention" => Special::Attention(parse_attention(line)?),
         head => return Err(format!("`{head}` is not a readable operation of the tensor IR")),
+    })
+}
+
+fn parse_groups(line: &RightSide) -> ParseResult<Groups> {
+    Ok(Groups {
+        integers: line.required_attribute("integers", DType::from_short)?,
+        grouping: match (line.flag("names")?, line.flag("wrap")?) {
+            (false, _) => Grouping::Ends,
+            (true, wrap) => Grouping::Names { wrap },
+        },
+        transposed: line.flag("transposed")?,
     })
 }
 

@@ -7,37 +7,37 @@ use crate::math::number::Number;
 use crate::tensor::{WideLoop, run_wide};
 
 /// The number of sums that are computed at once.
-const BLOCK: usize = 32;
+pub(in crate::math::conv) const BLOCK: usize = 32;
 
 /// The maximum size of a padded plane, in sizes of the planes of the input and the output together.
 const LARGEST: usize = 16;
 
 /// How planes are padded. A row is divided by the stride: first its elements 0, `stride`, …, then 1, `stride + 1`, ….
-pub(super) struct Padding {
+pub(in crate::math::conv) struct Padding {
     input: [usize; 3],
-    out: [usize; 3],
+    pub out: [usize; 3],
     /// The zeros before each dim.
     before: [usize; 3],
     /// The stride along rows.
     step: usize,
     /// The number of elements of each part of a padded row, and of a padded plane.
-    part: usize,
-    len: usize,
+    pub part: usize,
+    pub len: usize,
     /// The rows of a padded plane in each depth.
     height: usize,
     /// Where each element of a kernel reads, relative to the pixel.
-    taps: Vec<usize>,
+    pub taps: Vec<usize>,
     /// Where lines of pixels begin: rows, or, if these are neighbours in the padded plane, rows of a depth with what is between them.
-    lines: Vec<usize>,
+    pub lines: Vec<usize>,
     /// The number of sums of a line, in whole blocks.
-    line: usize,
+    pub line: usize,
     /// The rows in a line.
-    rows: usize,
+    pub rows: usize,
 }
 
 impl Padding {
     /// `None` if the convolution is transposed, or if padded planes are much larger than those of the input and the output.
-    pub(super) fn new(c: &Conv) -> Option<Padding> {
+    pub(in crate::math::conv) fn new(c: &Conv) -> Option<Padding> {
         let out = c.output_size().filter(|_| !c.transposed)?;
         let size = |d: usize| c.padding[d].checked_mul(2)?.checked_add(c.input[d]);
         let (depth, height, width) = (size(0)?, size(1)?, size(2)?);
@@ -71,6 +71,14 @@ impl Padding {
             line: ((rows - 1) * row + out[2]).next_multiple_of(BLOCK),
             rows,
         })
+    }
+
+    /// Makes a padded plane of a plane of the input.
+    pub(in crate::math::conv) fn fill<T: LaneElement>(&self, x: &[T], padded: &mut [T::Lane]) {
+        let is_dense = self.before == [0; 3] && self.step == 1;
+        let first = if is_dense { self.len - BLOCK } else { 0 };
+        padded[first..].fill(T::Lane::default());
+        self.copy(x, padded);
     }
 
     /// Copies a plane of the input to a padded one.

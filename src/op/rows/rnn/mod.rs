@@ -1,6 +1,7 @@
 //! Recurrent networks: LSTM, GRU and plain RNNs over whole sequences, and their cells.
 
 mod cells;
+mod gates;
 mod products;
 mod steps;
 

@@ -1,6 +1,7 @@
 //! The loops of recurrent networks: the inputs of the whole sequence are projected first, then the steps run one by
 //! one.
 
+use super::gates;
 use super::products::project_rows;
 use super::{has_dropout, kind_of};
 use crate::op::rows::dense::zeros;
@@ -21,22 +22,28 @@ pub(in crate::op::rows) enum CellKind {
 pub(super) trait CellReal:
     Element + Default + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self>
 {
-    fn sigmoid(self) -> Self;
-    fn tanh(self) -> Self;
+    /// Replaces each element by its sigmoid.
+    fn sigmoid_each(x: &mut [Self]);
+    /// Replaces each element by its tanh.
+    fn tanh_each(x: &mut [Self]);
     fn relu(self) -> Self;
     /// `1 / x`.
     fn inverse(x: f64) -> Self;
 }
 
 macro_rules! reals {
-    ($($t:ty),*) => { $(impl CellReal for $t {
-        fn sigmoid(self) -> $t { 1.0 / (1.0 + (-self).exp()) }
-        fn tanh(self) -> $t { <$t>::tanh(self) }
+    ($($t:ty: $sigmoid:expr, $tanh:expr;)*) => { $(impl CellReal for $t {
+        fn sigmoid_each(x: &mut [$t]) { $sigmoid(x) }
+        fn tanh_each(x: &mut [$t]) { $tanh(x) }
         fn relu(self) -> $t { if self < 0.0 { 0.0 } else { self } }
         fn inverse(x: f64) -> $t { 1.0 / x as $t }
     })* };
 }
-reals!(f32, f64);
+reals! {
+    f32: |x: &mut [f32]| x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+        |x: &mut [f32]| x.iter_mut().for_each(|x| *x = x.tanh());
+    f64: gates::sigmoid_each, gates::tanh_each;
+}
 
 /// The weights of one layer in one direction: row-major `[gates * hidden, input]` and `[gates * hidden, width]`.
 struct LayerWeights<'a, T> {
@@ -290,12 +297,7 @@ fn run_direction<T: CellReal>(
                     lstm_step(xg, hg, cell, w.out, &mut h[0][n * s.width..][..s.width]);
                 }
                 CellKind::Gru => gru_step(xg, hg, &mut h[0][n * s.width..][..s.width]),
-                _ => {
-                    let f = if kind == CellKind::Tanh { T::tanh } else { T::relu };
-                    for (k, v) in h[0][n * s.width..][..s.width].iter_mut().enumerate() {
-                        *v = f(xg[k] + hg[k]);
-                    }
-                }
+                _ => plain_step(kind, xg, hg, &mut h[0][n * s.width..][..s.width]),
             }
             let start = ((t * s.batch + n) * directions + d) * s.width;
             out[start..start + s.width].copy_from_slice(&h[0][n * s.width..][..s.width]);
@@ -303,14 +305,33 @@ fn run_direction<T: CellReal>(
     }
 }
 
+/// `x + h`.
+fn sums<T: CellReal>(x: &[T], h: &[T]) -> Vec<T> {
+    x.iter().zip(h).map(|(&x, &h)| x + h).collect()
+}
+
+fn plain_step<T: CellReal>(kind: CellKind, x: &[T], h: &[T], out: &mut [T]) {
+    out.copy_from_slice(&sums(x, h));
+    match kind {
+        CellKind::Tanh => T::tanh_each(out),
+        _ => out.iter_mut().for_each(|v| *v = v.relu()),
+    }
+}
+
 /// The gates are in torch's order: input, forget, candidate, output.
 fn lstm_step<T: CellReal>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>, out: &mut [T]) {
     let n = cell.len();
-    let gate = |g: usize, k: usize| x[g * n + k] + h[g * n + k];
-    let mut y = vec![T::default(); n];
+    let mut gates = sums(x, h);
+    T::sigmoid_each(&mut gates[..2 * n]);
+    T::tanh_each(&mut gates[2 * n..3 * n]);
+    T::sigmoid_each(&mut gates[3 * n..]);
     for k in 0..n {
-        cell[k] = gate(1, k).sigmoid() * cell[k] + gate(0, k).sigmoid() * gate(2, k).tanh();
-        y[k] = gate(3, k).sigmoid() * cell[k].tanh();
+        cell[k] = gates[n + k] * cell[k] + gates[k] * gates[2 * n + k];
+    }
+    let mut y = cell.to_vec();
+    T::tanh_each(&mut y);
+    for k in 0..n {
+        y[k] = gates[3 * n + k] * y[k];
     }
     match projection {
         Some(w) => project_rows(&y, w, None, n, out),
@@ -321,10 +342,11 @@ fn lstm_step<T: CellReal>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&
 /// The gates are in torch's order: reset, update, candidate.
 fn gru_step<T: CellReal>(x: &[T], u: &[T], h: &mut [T]) {
     let n = h.len();
+    let mut gates = sums(&x[..2 * n], &u[..2 * n]);
+    T::sigmoid_each(&mut gates);
+    let mut new: Vec<T> = (0..n).map(|k| x[2 * n + k] + gates[k] * u[2 * n + k]).collect();
+    T::tanh_each(&mut new);
     for k in 0..n {
-        let r = (x[k] + u[k]).sigmoid();
-        let z = (x[n + k] + u[n + k]).sigmoid();
-        let new = (x[2 * n + k] + r * u[2 * n + k]).tanh();
-        h[k] = (h[k] - new) * z + new;
+        h[k] = (h[k] - new[k]) * gates[n + k] + new[k];
     }
 }

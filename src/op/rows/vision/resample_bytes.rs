@@ -8,12 +8,15 @@ use smallvec::{SmallVec, smallvec};
 /// For one index of the result along a dim: operand indices with weights.
 pub(in crate::op::rows) type Taps = SmallVec<[(usize, f64); 4]>;
 
+/// Shorter lines are computed element by element: starting vectors for each of them takes longer.
+const SHORT: usize = 16;
+
 /// Interpolates byte images like torch (and Pillow): the last dim first, then the one before it, with a byte image in
 /// between. Weights are 16-bit fixed-point numbers with as many fractional bits as the largest weight permits.
 pub(in crate::op::rows) fn fixed_point(x: &Tensor, along: &[Vec<Taps>], out: &mut [u8], pool: &Pool) {
     let [h, w] = [x.shape()[2], x.shape()[3]];
     let (rows, columns) = (FixedTaps::new(&along[0]), FixedTaps::new(&along[1]));
-    let near = NearTaps::new(&columns, w);
+    let near = NearTaps::new(&columns, w).filter(|_| columns.taps.len() >= SHORT);
     let plane = rows.taps.len() * columns.taps.len();
     let planes = units_per_part(out.len() / plane, plane, pool);
     let x = x.as_slice::<u8>();
@@ -67,6 +70,9 @@ impl FixedTaps {
 
     /// Interpolates between rows of `width` bytes.
     fn blend_rows(&self, x: &[u8], width: usize, out: &mut [u8]) {
+        if width < SHORT {
+            return self.blend_short_rows(x, width, out);
+        }
         let mut sums = vec![0; width];
         for (out, taps) in out.chunks_exact_mut(width).zip(&self.taps) {
             sums.fill(self.half);
@@ -83,6 +89,19 @@ impl FixedTaps {
                 digits: self.digits,
                 out,
             });
+        }
+    }
+}
+
+impl FixedTaps {
+    /// [`FixedTaps::blend_rows`], element by element.
+    fn blend_short_rows(&self, x: &[u8], width: usize, out: &mut [u8]) {
+        for (out, taps) in out.chunks_exact_mut(width).zip(&self.taps) {
+            for (j, o) in out.iter_mut().enumerate() {
+                let term = |&(i, w): &(usize, i32)| x[i * width + j] as i32 * w;
+                let sum = taps.iter().map(term).fold(self.half, |s, t| s + t);
+                *o = (sum >> self.digits).clamp(0, 255) as u8;
+            }
         }
     }
 }
@@ -192,6 +211,18 @@ mod tests {
     use super::*;
     use crate::op::rows::vision::resample::ResampleMode;
     use crate::op::rows::vision::resample_axis::Axis;
+
+    #[test]
+    fn rows_of_any_length_are_blended() {
+        let taps = FixedTaps::new(&Axis::new(ResampleMode::Cubic, 40, 20, false, None, false).taps());
+        for width in [1, 5, 15, 16, 33] {
+            let x: Vec<u8> = (0..40 * width).map(|i| (i * 89 % 256) as u8).collect();
+            let (mut got, mut want) = (vec![0; 20 * width], vec![0; 20 * width]);
+            taps.blend_rows(&x, width, &mut got);
+            taps.blend_short_rows(&x, width, &mut want);
+            assert_eq!(got, want, "{width}");
+        }
+    }
 
     /// Lines of bytes are those that the taps give one by one, for all targets.
     #[test]
