@@ -75,9 +75,9 @@ fn what_follows_a_data_dependent_size_is_compiled_for_the_sizes_that_occur() {
         .diagnostics
         .iter()
         .find(|d| d.title.contains("run in the interpreter"));
-    // `nonzero` alone; `select` takes no part of a product but is in the region.
+    // `nonzero` alone.
     assert!(
-        warning.unwrap().title.starts_with("1 of 10 "),
+        warning.unwrap().title.starts_with("1 of 11 "),
         "{}",
         warning.unwrap().title
     );
