@@ -1,5 +1,6 @@
 //! Non-maximum suppression, and what the ops of object detectors (torchvision's C++ ops) share.
 
+use super::suppress::kept_boxes;
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::{Element, Tensor};
@@ -25,7 +26,6 @@ pub(super) trait BoxReal:
     fn from_f64(x: f64) -> Self;
     fn to_f64(self) -> f64;
     fn larger(self, other: Self) -> Self;
-    fn smaller(self, other: Self) -> Self;
 }
 
 macro_rules! reals {
@@ -34,7 +34,6 @@ macro_rules! reals {
         fn from_f64(x: f64) -> $t { x as $t }
         fn to_f64(self) -> f64 { self as f64 }
         fn larger(self, other: $t) -> $t { self.max(other) }
-        fn smaller(self, other: $t) -> $t { self.min(other) }
     })* };
 }
 reals!(f32, f64);
@@ -80,27 +79,7 @@ fn nms<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     nms_type(&c.types(), &mut Sizes::default())?;
     let (boxes, scores) = (c.leaf("dets")?, c.leaf("scores")?.to(T::DTYPE));
     let limit = c.f64("iou_threshold")?;
-    let rows: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(4).collect();
-    let scores = scores.as_slice::<T>();
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    // A stable sort with NaN first, as in torch.
-    order.sort_by(|&a, &b| scores[b].to_f64().total_cmp(&scores[a].to_f64()));
-    let area = |r: &[T]| (r[2] - r[0]) * (r[3] - r[1]);
-    let mut dropped = vec![false; rows.len()];
-    let mut kept: Vec<i64> = vec![];
-    for (n, &i) in order.iter().enumerate() {
-        if dropped[i] {
-            continue;
-        }
-        kept.push(i as i64);
-        for &j in &order[n + 1..] {
-            let (a, b) = (rows[i], rows[j]);
-            let side = |lo: usize, hi: usize| (a[hi].smaller(b[hi]) - a[lo].larger(b[lo])).larger(T::ZERO);
-            let inner = side(0, 2) * side(1, 3);
-            let share = inner / (area(a) + area(b) - inner);
-            dropped[j] |= share.to_f64() > limit;
-        }
-    }
+    let kept = kept_boxes(boxes.as_slice::<T>(), scores.as_slice::<T>(), limit);
     Ok(Val::Leaf(Tensor::from_slice(&[kept.len()], &kept)))
 }
 

@@ -17,6 +17,7 @@ mod resample_bytes;
 mod resample_lines;
 mod resample_small;
 mod rois;
+mod suppress;
 
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
