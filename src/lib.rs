@@ -126,7 +126,7 @@ pub use budget::Limits;
 pub use math::contract::Precision;
 pub use parallel::CancelToken;
 pub use runner::{Runner, RunnerError, RunnerOptions};
-pub use tensor::{CountingAllocator, Element, LayoutError, Scalar, Tensor, View, ViewMut};
+pub use tensor::{BlockAllocator, CountingAllocator, Element, LayoutError, Scalar, Tensor, View, ViewMut};
 
 #[cfg(feature = "compiler")]
 pub use driver::finish_cache_writes as flush_cache;

@@ -38,7 +38,7 @@ use pyo3::prelude::*;
 
 /// Compilation allocates hundreds of thousands of small objects, for which the system's allocator takes a quarter of the time.
 #[global_allocator]
-static ALLOCATOR: fxc::CountingAllocator = fxc::CountingAllocator;
+static ALLOCATOR: fxc::BlockAllocator = fxc::BlockAllocator;
 
 #[pymodule]
 mod _fxc {

@@ -69,28 +69,6 @@ impl CountingAllocator {
         }
     }
 
-    /// [`GlobalAlloc::realloc`] of a small block. Most vectors begin as one, and many grow within it.
-    ///
-    /// # Safety
-    /// As for [`GlobalAlloc::realloc`].
-    unsafe fn move_block(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees that the size, rounded up to the alignment, is valid.
-        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        if blocks::whole_block(new).size() == blocks::whole_block(layout).size() {
-            Self::count(size as isize - layout.size() as isize);
-            return ptr;
-        }
-        // SAFETY: both blocks have at least the smaller size, and they are different memory.
-        unsafe {
-            let moved = self.alloc(new);
-            if !moved.is_null() {
-                ptr.copy_to_nonoverlapping(moved, layout.size().min(size));
-                self.dealloc(ptr, layout);
-            }
-            moved
-        }
-    }
-
     fn checked(ptr: *mut u8, bytes: usize) -> *mut u8 {
         if ptr.is_null() {
             Self::end_program(bytes);
@@ -104,29 +82,53 @@ impl CountingAllocator {
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count(layout.size() as isize);
-        if let Some(block) = blocks::take(layout) {
-            return block;
-        }
-        // SAFETY: the caller's guarantees are those that the system's allocator demands; a block is at least as large.
-        Self::checked(unsafe { System.alloc(blocks::whole_block(layout)) }, layout.size())
+        // SAFETY: the caller's guarantees are the same, here and below.
+        Self::checked(unsafe { BlockAllocator.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::count(layout.size() as isize);
-        if let Some(block) = blocks::take(layout) {
-            // SAFETY: the block has at least this size, and nothing uses it.
-            unsafe { block.write_bytes(0, layout.size()) };
-            return block;
-        }
-        // SAFETY: as for `alloc`.
-        Self::checked(
-            unsafe { System.alloc_zeroed(blocks::whole_block(layout)) },
-            layout.size(),
-        )
+        // SAFETY: as above.
+        Self::checked(unsafe { BlockAllocator.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         Self::count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { BlockAllocator.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Self::count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        Self::checked(unsafe { BlockAllocator.realloc(ptr, layout, size) }, size)
+    }
+}
+
+/// The system's allocator, and blocks that threads keep when they free small allocations. It counts nothing: for libraries, whose host's
+/// memory is not theirs to limit.
+pub struct BlockAllocator;
+
+// SAFETY: all memory comes from the system's allocator, with the caller's layouts, or with larger ones for small blocks.
+unsafe impl GlobalAlloc for BlockAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's guarantees are those that the system's allocator demands; a block is at least as large.
+        blocks::take(layout).unwrap_or_else(|| unsafe { System.alloc(blocks::whole_block(layout)) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match blocks::take(layout) {
+            Some(block) => {
+                // SAFETY: the block has at least this size, and nothing uses it.
+                unsafe { block.write_bytes(0, layout.size()) };
+                block
+            }
+            // SAFETY: as for `alloc`.
+            None => unsafe { System.alloc_zeroed(blocks::whole_block(layout)) },
+        }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         // SAFETY: the caller allocated it here with this layout and does not use it again. The system's allocator gave it as a block.
         unsafe {
             if !blocks::keep(ptr, layout) {
@@ -136,15 +138,24 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if blocks::is_block(layout) {
-            // SAFETY: the caller's guarantees are the same.
-            return unsafe { self.move_block(ptr, layout, size) };
-        }
-        Self::count(size as isize - layout.size() as isize);
         // SAFETY: the caller guarantees that the size, rounded up to the alignment, is valid.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        // SAFETY: as for `alloc`.
-        let moved = unsafe { System.realloc(ptr, layout, blocks::whole_block(new).size()) };
-        Self::checked(moved, size)
+        if !blocks::is_block(layout) {
+            // SAFETY: as for `alloc`.
+            return unsafe { System.realloc(ptr, layout, blocks::whole_block(new).size()) };
+        }
+        // Most vectors begin as a small block, and many grow within it.
+        if blocks::whole_block(new).size() == blocks::whole_block(layout).size() {
+            return ptr;
+        }
+        // SAFETY: both blocks have at least the smaller size, and they are different memory.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                ptr.copy_to_nonoverlapping(moved, layout.size().min(size));
+                self.dealloc(ptr, layout);
+            }
+            moved
+        }
     }
 }

@@ -72,7 +72,6 @@ impl<T: BoxReal> WideLoop for Suppress<'_, T> {
 
 /// Marks the boxes after `i` that overlap it.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "the loop is vector code only with indices")]
 fn drop_overlapping<T: BoxReal>(boxes: &Boxes<T>, i: usize, limit: T, dropped: &mut [u8]) {
     let n = dropped.len();
     let [x1, y1, x2, y2] = &boxes.sides;
