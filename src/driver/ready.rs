@@ -57,7 +57,7 @@ pub(super) fn lower_module(session: &mut Session, module: &GraphModule, dims: &D
             Err(e) => interpret_whole(session, graph, e),
         };
     };
-    let regions = tail.regions(module).filter(|_| session.has_regions());
+    let regions = session.has_regions().then(|| tail.regions(module)).flatten();
     let mut lowered = Lowered {
         warning: Some(tail.warning(graph, regions.as_ref().map_or(0, |r| r.operations))),
         nothing: Some(tail.nothing_compiled(graph)),

@@ -110,7 +110,7 @@ impl dyn Build + '_ {
 
     /// Expands dims of size 1.
     pub fn expand(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
-        if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
+        if x.ty.shape.as_deref() == Some(shape) && x.ty.has_known_sizes() {
             return Ok(x.clone());
         }
         self.op(OpId::Expand, [x.into(), dims_val(shape)])

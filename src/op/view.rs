@@ -316,7 +316,7 @@ impl dyn Build + '_ {
 
     /// `x` with another shape, or `x` itself if it already has that shape.
     pub fn reshape(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
-        if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
+        if x.ty.shape.as_deref() == Some(shape) && x.ty.has_known_sizes() {
             return Ok(x.clone());
         }
         // A single unknown size can still be requested as -1.

@@ -5,13 +5,15 @@ mod dim;
 mod dtype;
 mod nested;
 pub mod pyrepr;
+mod tensor_type;
 mod val;
 
 pub use dim::{Dim, DimTerm, SizeExpr, SizeFn};
 pub(crate) use dim::{broadcast_dims, watch_overflow};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
 pub(crate) use nested::nested;
-pub use val::{ScalarKind, TensorType, Val};
+pub use tensor_type::TensorType;
+pub use val::{ScalarKind, Val};
 pub(crate) use val::{write_complex, write_float, write_str};
 
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@ mod bench;
 mod cache;
 mod cli;
 mod corpora;
+mod data_dependent;
 mod docs;
 mod drawings;
 mod emitted;

@@ -33,6 +33,8 @@ pub(super) struct NodeKinds {
     stages: HashMap<NodeId, usize>,
     /// The nodes that multiply or are compositions of several ops.
     heavy: HashSet<NodeId>,
+    /// The nodes with side effects: they draw random numbers or check something, and stay in the order of the graph.
+    ordered: HashSet<NodeId>,
     /// The buffers that calls change.
     written: HashSet<Arc<str>>,
 }
@@ -49,6 +51,7 @@ impl NodeKinds {
             kinds: HashMap::new(),
             stages: HashMap::new(),
             heavy: HashSet::new(),
+            ordered: HashSet::new(),
             written: buffers.collect(),
         };
         for &n in &kinds.tail {
@@ -58,7 +61,10 @@ impl NodeKinds {
             }
             let kind = match effect {
                 Effect::Pure => kind_of(module, graph, n),
-                _ => Kind::Alone,
+                _ => {
+                    kinds.ordered.insert(n);
+                    Kind::Alone
+                }
             };
             kinds.kinds.insert(n, kind);
             let meaning = op::by_name(graph[n].target()).map(|op| &op.meaning);
@@ -79,7 +85,7 @@ impl NodeKinds {
     }
 
     /// Whether one of the nodes multiplies matrices, convolves, or is a composition of several ops.
-    pub(super) fn multiplies(&self, nodes: &[NodeId]) -> bool {
+    pub(super) fn is_heavy(&self, nodes: &[NodeId]) -> bool {
         nodes.iter().any(|n| self.heavy.contains(n))
     }
 
@@ -123,15 +129,21 @@ impl NodeKinds {
         enter.into_iter().all(|&i| leaf(i) || size(i)) && (leaf(n) || users.all(|u| together(u, n)))
     }
 
-    /// A node's stage: one more than that of an operand from another region.
+    /// A node's stage: one more than that of an operand from another region. A node with a side effect is in no earlier stage than the
+    /// one before it.
     fn compute_stages(&mut self, graph: &Graph) {
         self.stages.clear();
+        let mut last_effect = 0;
         for &n in &self.tail {
             let inputs = graph[n].inputs();
             let stages = inputs
                 .iter()
                 .filter_map(|&i| Some(self.stages.get(&i)? + !self.joins(graph, i, n) as usize));
-            let stage = stages.max().unwrap_or(0);
+            let mut stage = stages.max().unwrap_or(0);
+            if self.ordered.contains(&n) {
+                stage = stage.max(last_effect);
+                last_effect = stage;
+            }
             self.stages.insert(n, stage);
         }
     }

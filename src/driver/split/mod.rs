@@ -7,15 +7,15 @@
 //!
 //! `nonzero`, `unique`, `masked_select`, `item` and the like return tensors whose sizes (or numbers that are sizes) are
 //! only known after they have run. Such nodes and all that depend on them form the tail of the graph ([`tail`]). It is divided into
-//! regions ([`regions`]), whose code is compiled in the first call with their sizes ([`region`]).
+//! regions ([`plan`]), whose code is compiled in the first call with their sizes ([`region`]).
 
 mod kinds;
+mod plan;
 mod region;
-mod regions;
 mod tail;
 
+pub(super) use self::plan::RegionPlan;
 use self::region::Region;
-pub(super) use self::regions::RegionPlan;
 pub(super) use self::tail::InterpretedTail;
 use super::compile::Request;
 use super::inputs::bind::{BoundInputs, Value};

@@ -1,8 +1,8 @@
 //! A region of a tail: a function that is compiled for the sizes that occur.
 
-use super::regions::RegionGraph;
+use super::plan::RegionGraph;
 use super::tail::is_fixed;
-use crate::diag::{Code, Diagnostics};
+use crate::diag::Diagnostics;
 use crate::driver::compile::Request;
 use crate::driver::function::Function;
 use crate::driver::inputs::bind::{BoundInputs, Dims, Value};
@@ -19,14 +19,14 @@ const KEPT_OF_REGION: std::ops::RangeInclusive<usize> = 2..=64;
 /// The fewest elements of operands and constants for which compiling for new sizes is worthwhile: the interpreter takes longer than
 /// compiling if it multiplies, or does anything else, to so many. The decision depends on sizes alone, so that results do not depend
 /// on earlier calls.
-const FEWEST_TO_MULTIPLY: usize = 1 << 12;
+const FEWEST_IF_HEAVY: usize = 1 << 12;
 const FEWEST_ELEMENTS: usize = 1 << 16;
 
 /// A region, and its code for the sizes that occurred.
 pub(super) struct Region {
     module: GraphModule,
     inputs: Vec<Type>,
-    multiplies: bool,
+    is_heavy: bool,
     /// The elements of the constants that it reads.
     constants: usize,
     /// The function whose sizes are symbols, and one for calls in which symbols would have two values.
@@ -46,7 +46,7 @@ impl Region {
             constants: values.map(|t| t.numel()).fold(0, usize::saturating_add),
             module,
             inputs: region.inputs,
-            multiplies: region.multiplies,
+            is_heavy: region.is_heavy,
             functions: [None, None],
             kept: (KEPT / count.max(1)).clamp(*KEPT_OF_REGION.start(), *KEPT_OF_REGION.end()),
             failed: false,
@@ -70,23 +70,23 @@ impl Region {
         let function = self.functions[which].as_mut()?;
         let values = args.to_vec();
         let bound = BoundInputs { values, types, dims };
-        let called = function.call(session, &bound);
-        let findings = std::mem::take(&mut session.diagnostics);
-        match called {
-            Ok(called) => Some(called.result),
-            Err(_) => {
-                self.failed = is_lasting(&findings);
-                None
-            }
+        // Without code, the interpreter runs the region from now on, and reports what is wrong. A cancelled call says nothing.
+        if function.prepare(session, &bound).is_err() {
+            session.diagnostics = Diagnostics::new();
+            self.failed = !session.cancel.is_cancelled();
+            return None;
         }
+        let called = function.call(session, &bound);
+        session.diagnostics = Diagnostics::new();
+        called.ok().map(|c| c.result)
     }
 
     fn is_worthwhile(&self, args: &[Value]) -> bool {
         let elements = args.iter().flat_map(|v| v.leaves()).map(|t| t.numel());
         let elements = elements.fold(self.constants, usize::saturating_add);
         elements
-            >= if self.multiplies {
-                FEWEST_TO_MULTIPLY
+            >= if self.is_heavy {
+                FEWEST_IF_HEAVY
             } else {
                 FEWEST_ELEMENTS
             }
@@ -128,11 +128,6 @@ impl Region {
         }
         Some(dims)
     }
-}
-
-/// Whether the region has no code, rather than a call bad values.
-fn is_lasting(findings: &Diagnostics) -> bool {
-    !findings.iter().any(|d| d.code == Code::E0502)
 }
 
 /// The declared type of an input whose type is `known` before a call and `first` in the first one.

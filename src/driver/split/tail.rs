@@ -1,6 +1,6 @@
 //! The tail of a graph: what depends on sizes that depend on values.
 
-use super::regions::RegionPlan;
+use super::plan::RegionPlan;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::place_note;

@@ -3,9 +3,9 @@
 use super::unsigned_strides;
 use crate::lower::ir::{Def, Groups, Special, Tir, ValueId};
 use crate::math::contract::{Grouped, Grouping};
-use crate::op::{Call, Contraction, IndexMap, MatrixProduct, OpId, OpResult};
+use crate::op::{Call, IndexMap, MatrixProduct, OpId, OpResult};
 use crate::program::{BufferOperand, Contract};
-use crate::types::{DType, TensorType, Val};
+use crate::types::{DType, TensorType};
 
 /// The minimum number of rows for each matrix of f16 whose columns are not contiguous: the step converts such a matrix to f32 as a whole.
 const ROWS_OF_F16: usize = 4;
@@ -33,20 +33,15 @@ pub(in crate::lower) fn recognise_grouped(
 /// need not be copied then.
 pub(in crate::lower) fn recognise_chosen(
     tir: &mut Tir,
-    contraction: &Contraction,
-    ids: &Call<ValueId>,
+    p: &MatrixProduct,
+    a: ValueId,
+    b: ValueId,
 ) -> OpResult<Option<ValueId>> {
-    let Contraction::MatMul(p) = contraction else {
-        return Ok(None);
-    };
-    let (Val::Leaf(a), Val::Leaf(b)) = (&ids.args[p.a], &ids.args[p.b]) else {
-        return Ok(None);
-    };
     if p.bias.is_some() || p.alpha != 1.0 {
         return Ok(None);
     }
-    let row = chosen_row(tir, p, *a, *b);
-    let column = || chosen_column(tir, p, *a, *b);
+    let row = chosen_row(tir, p, a, b);
+    let column = || chosen_column(tir, p, a, b);
     let Some((product, shape)) = row.or_else(column) else {
         return Ok(None);
     };

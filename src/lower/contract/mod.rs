@@ -13,7 +13,7 @@ use crate::math::contract::{Activation, Addend, BatchDim, ByteInput, Conv, ConvL
 use crate::op::{Call, Contraction, Convolution, MatrixProduct, OpResult};
 use crate::program::{BufferOperand, Contract};
 use crate::tensor::Tensor;
-use crate::types::DType;
+use crate::types::{DType, Val};
 
 /// The value of a product that has a step of another kind.
 pub(in crate::lower) fn recognise_product(
@@ -21,9 +21,15 @@ pub(in crate::lower) fn recognise_product(
     contraction: &Contraction,
     ids: &Call<ValueId>,
 ) -> OpResult<Option<ValueId>> {
-    match grouped::recognise_chosen(tir, contraction, ids)? {
+    let Contraction::MatMul(p) = contraction else {
+        return Ok(None);
+    };
+    let (Val::Leaf(a), Val::Leaf(b)) = (&ids.args[p.a], &ids.args[p.b]) else {
+        return Ok(None);
+    };
+    match grouped::recognise_chosen(tir, p, *a, *b)? {
         Some(v) => Ok(Some(v)),
-        None => vectors::recognise_vector_product(tir, contraction, ids),
+        None => vectors::recognise_vector_product(tir, p, ids, [*a, *b]),
     }
 }
 

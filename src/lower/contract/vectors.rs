@@ -3,7 +3,7 @@
 
 use crate::lower::ir::{Def, Tir, ValueId};
 use crate::lower::weights::is_quantized_weight;
-use crate::op::{Build, Call, Contraction, MatrixProduct, OpBuilder, OpId, OpResult, Traced};
+use crate::op::{Build, Call, MatrixProduct, OpBuilder, OpId, OpResult, Traced};
 use crate::target::{PairUnit, thread_target};
 use crate::types::{DType, Val};
 
@@ -15,16 +15,10 @@ const SMALL: usize = 16 << 10;
 /// The product as a sum, if one of its dynamic operands is a vector of 16-bit floats, or a batch of them for as many matrices.
 pub(in crate::lower) fn recognise_vector_product(
     tir: &mut Tir,
-    contraction: &Contraction,
+    p: &MatrixProduct,
     ids: &Call<ValueId>,
+    [x, y]: [ValueId; 2],
 ) -> OpResult<Option<ValueId>> {
-    let Contraction::MatMul(p) = contraction else {
-        return Ok(None);
-    };
-    let (Val::Leaf(x), Val::Leaf(y)) = (&ids.args[p.a], &ids.args[p.b]) else {
-        return Ok(None);
-    };
-    let (x, y) = (*x, *y);
     // Constants are converted and packed once, and integers stay integers.
     let is_constant = |v: ValueId| {
         let base = tir.access(v).map_or(v, |a| a.base);

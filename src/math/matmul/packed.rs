@@ -96,7 +96,7 @@ impl Packed {
         }
     }
 
-    /// Packed matrix `index` alone, for a product that is no batch.
+    /// Only packed matrix `index`, for a product without batch dims.
     pub(crate) fn single(&self, index: usize) -> Packed {
         Packed {
             data: self.data.clone(),

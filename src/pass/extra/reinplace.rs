@@ -13,7 +13,7 @@ use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self, Form, Meaning, Op};
 use crate::pass::build::full_args;
 use crate::pass::{PassContext, canonical_op, each_graph};
-use crate::types::{Dim, TensorType, Type, Val};
+use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
@@ -64,12 +64,11 @@ fn inplace_spelling(
     }
     let path = in_place(graph, n, op)?;
     let x = *graph[n].args().first()?.as_leaf()?;
-    // Two sizes that are unknown (`?`) need not be equal.
     let ty = graph[n]
         .meta
         .ty
         .as_ref()
-        .filter(|t| t.leaves().iter().all(|t| has_sizes(t)));
+        .filter(|t| t.leaves().iter().all(|t| t.has_known_sizes()));
     let same = ty.is_some() && graph[x].meta.ty.as_ref() == ty;
     if !same || !owners.contains(&x) || full_args(op, graph, n).is_err() {
         return None;
@@ -80,11 +79,6 @@ fn inplace_spelling(
     let others = graph[n].inputs().into_iter().filter(|&i| i != x);
     let twice = graph[n].args()[1..].iter().any(|a| a.leaves().contains(&&x));
     (ended && !twice && !others.into_iter().any(|i| shared.contains(&i))).then_some(path)
-}
-
-/// Whether all sizes of a tensor are known, at least as symbols.
-fn has_sizes(t: &TensorType) -> bool {
-    t.shape.as_ref().is_some_and(|s| !s.contains(&Dim::Unknown))
 }
 
 /// The overload that writes to the first parameter, among those that accept the node's arguments: `div_.Tensor_mode` needs a

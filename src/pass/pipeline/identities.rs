@@ -41,8 +41,7 @@ fn identity_operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId>
         graph[n].meta.ty.as_ref()?.as_leaf()?,
         graph[x].meta.ty.as_ref()?.as_leaf()?,
     );
-    // Two sizes that are unknown (`?`) need not be equal.
-    if ty != from || ty.shape.as_ref().is_none_or(|s| s.contains(&Dim::Unknown)) {
+    if ty != from || !ty.has_known_sizes() {
         return None;
     }
     let args = crate::pass::build::full_args(op, graph, n).ok()?;
@@ -84,6 +83,5 @@ fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
 fn has_shape(graph: &Graph, n: NodeId) -> bool {
     let first = graph[n].args().first().and_then(Val::as_leaf);
     let ty = first.and_then(|x| graph[*x].meta.ty.as_ref()?.as_leaf());
-    let shape = ty.and_then(|t| t.shape.as_ref());
-    shape.is_some_and(|s| !s.contains(&Dim::Unknown))
+    ty.is_some_and(TensorType::has_known_sizes)
 }

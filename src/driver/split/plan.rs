@@ -18,7 +18,7 @@ use crate::types::{Type, Val};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The fewest calls in a region without products. The interpreter runs smaller ones in less time than a compiled call takes.
+/// The fewest calls in a region that is not heavy. The interpreter runs smaller ones in less time than a compiled call takes.
 const FEWEST_CALLS: usize = 4;
 
 /// A module whose entry graph calls a graph for each region of the tail.
@@ -38,12 +38,12 @@ pub(super) struct RegionGraph {
     pub graph: Graph,
     /// The types of its inputs, as far as they are known before the call.
     pub inputs: Vec<Type>,
-    /// Whether it multiplies matrices or convolves, which takes the interpreter long.
-    pub multiplies: bool,
+    /// Whether it multiplies matrices, convolves, or has compositions of several ops, which takes the interpreter long.
+    pub is_heavy: bool,
 }
 
-/// The nodes of a region, in the order of the graph.
-struct Region {
+/// Nodes that run together, in the order of the graph: a region, or a node that is in none.
+struct RunStep {
     nodes: Vec<NodeId>,
     stage: usize,
 }
@@ -54,9 +54,9 @@ impl RegionPlan {
     pub(super) fn new(module: &GraphModule, tail: &HashSet<NodeId>) -> Option<RegionPlan> {
         let graph = module.entry()?;
         let kinds = NodeKinds::find(module, graph, tail)?;
-        let regions: Vec<Region> = find_regions(graph, &kinds)
+        let regions: Vec<RunStep> = find_regions(graph, &kinds)
             .into_iter()
-            .filter(|r| kinds.multiplies(&r.nodes) || r.nodes.len() >= FEWEST_CALLS)
+            .filter(|r| kinds.is_heavy(&r.nodes) || r.nodes.len() >= FEWEST_CALLS)
             .collect();
         if regions.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl RegionPlan {
 }
 
 /// The regions: nodes of known types of one stage, and connected nodes of one stage whose sizes are known at run time.
-fn find_regions(graph: &Graph, kinds: &NodeKinds) -> Vec<Region> {
+fn find_regions(graph: &Graph, kinds: &NodeKinds) -> Vec<RunStep> {
     let mut regions: BTreeMap<(usize, bool, usize), Vec<NodeId>> = BTreeMap::new();
     let groups = kinds.groups(graph);
     for &n in &kinds.tail {
@@ -78,7 +78,7 @@ fn find_regions(graph: &Graph, kinds: &NodeKinds) -> Vec<Region> {
         regions.entry(key).or_default().push(n);
     }
     let regions = regions.into_iter();
-    regions.map(|((stage, ..), nodes)| Region { nodes, stage }).collect()
+    regions.map(|((stage, ..), nodes)| RunStep { nodes, stage }).collect()
 }
 
 /// Builds the graph that calls the regions.
@@ -109,7 +109,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    fn build(mut self, regions: Vec<Region>) -> Option<RegionPlan> {
+    fn build(mut self, regions: Vec<RunStep>) -> Option<RegionPlan> {
         let output = self.old.output()?;
         let in_tail: HashSet<NodeId> = self.kinds.tail.iter().copied().collect();
         for n in self.old.iter().filter(|n| !in_tail.contains(n) && *n != output) {
@@ -118,11 +118,11 @@ impl<'a> PlanBuilder<'a> {
         let in_region: HashSet<NodeId> = regions.iter().flat_map(|r| r.nodes.iter().copied()).collect();
         // Steps of one stage do not depend on each other.
         let alone = self.kinds.tail.iter().filter(|n| !in_region.contains(n));
-        let alone = alone.map(|&n| Region {
+        let alone = alone.map(|&n| RunStep {
             nodes: vec![n],
             stage: self.kinds.stage(n),
         });
-        let mut steps: Vec<(usize, Region)> = alone.chain(regions).enumerate().collect();
+        let mut steps: Vec<(usize, RunStep)> = alone.chain(regions).enumerate().collect();
         steps.sort_by_key(|(order, r)| (r.stage, *order));
         for (_, step) in steps {
             match step.nodes[..] {
@@ -212,7 +212,7 @@ impl<'a> PlanBuilder<'a> {
             name: name.into(),
             graph,
             inputs: inputs.iter().map(type_of).collect(),
-            multiplies: self.kinds.multiplies(nodes),
+            is_heavy: self.kinds.is_heavy(nodes),
         })
     }
 }
