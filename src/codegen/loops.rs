@@ -25,7 +25,7 @@ impl FunctionLowering<'_> {
     }
 
     fn lower_parallel(&mut self, l: &Loop) {
-        let (begin, end) = self.range;
+        let (begin, end) = self.own_range(l);
         if l.vector {
             return self.lower_vector_loop(l, End::At(begin), End::At(end));
         }
@@ -39,6 +39,24 @@ impl FunctionLowering<'_> {
         }
         self.lower_parallel_vars(l, &l.vars, next, End::At(end));
         self.close_loop(l);
+    }
+
+    /// The iterations of a parallel loop that are within the range to run.
+    fn own_range(&mut self, l: &Loop) -> (Value, Value) {
+        let all = match self.k.parallel_range(l) {
+            Some(all) if self.k.parallel_loop().is_none() => all,
+            _ => return self.range,
+        };
+        let (begin, end) = self.range;
+        let within = |s: &mut Self, i: Value| {
+            let first = s.e.b.ins().iconst(I64, all.start as i64);
+            let i = s.e.b.ins().isub(i, first);
+            let least = s.e.b.ins().iconst(I64, 0);
+            let most = s.e.b.ins().iconst(I64, all.len() as i64);
+            let i = s.e.b.ins().smax(i, least);
+            s.e.b.ins().smin(i, most)
+        };
+        (within(self, begin), within(self, end))
     }
 
     /// Lowers the iterations `begin..end` of a parallel loop's last variables, as one flat range. A loop for each variable needs no

@@ -158,7 +158,11 @@ impl Machine<'_, '_> {
             self.values[c.phi.0 as usize] = self.get(c.init);
         }
         let (begin, end) = match l.parallel {
-            true => self.range,
+            true => {
+                let range = self.k.parallel_range(l).expect("verified");
+                let within = |i: usize| i.clamp(range.start, range.end) - range.start;
+                (within(self.range.0), within(self.range.1))
+            }
             false => (0, self.k.extent(l.vars[0])),
         };
         for i in begin..end {

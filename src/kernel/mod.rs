@@ -8,8 +8,8 @@
 //! A loop has one of these kinds:
 //!
 //! * serial: iterations run in order;
-//! * *parallel*: iterations are independent, and the runtime hands out ranges of them to threads. A kernel has at most one
-//!   parallel loop, the outermost;
+//! * *parallel*: iterations are independent, and the runtime hands out ranges of them to threads. Parallel
+//!   loops are outermost and end the kernel; the iterations of all of them form one range;
 //! * *vector*: iterations are independent and several may run at a time. A vector loop is innermost or contains serial loops;
 //! * both parallel and vector.
 //!
@@ -31,6 +31,7 @@ mod hoist;
 #[cfg(test)]
 mod interp;
 mod key;
+mod parallel;
 pub(crate) mod python;
 mod status;
 mod text;
@@ -300,8 +301,8 @@ pub enum Stmt {
     Loop(Loop),
 }
 
-/// A kernel: buffers and a loop nest over them. A parallel loop, if there is one, is the last statement of `body`, and
-/// only constants come before it.
+/// A kernel: buffers and a loop nest over them. Parallel loops, if there are any, are the last statements of `body`, and
+/// only constants come before them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// An identifier, for printing and profiles.
@@ -343,21 +344,6 @@ impl Kernel {
     /// The dtype of `v`.
     pub fn dtype(&self, v: Value) -> DType {
         self.values[v.0 as usize]
-    }
-
-    /// The parallel loop, if there is one.
-    pub fn parallel_loop(&self) -> Option<&Loop> {
-        match self.body.last() {
-            Some(Stmt::Loop(l)) if l.parallel => Some(l),
-            _ => None,
-        }
-    }
-
-    /// The number of iterations of the parallel loop; 1 for a kernel without one. The runtime runs
-    /// `0..parallel_extent()` in chunks.
-    pub fn parallel_extent(&self) -> usize {
-        self.parallel_loop()
-            .map_or(1, |l| l.vars.iter().map(|&v| self.extent(v)).product())
     }
 
     /// The buffers that the caller passes, in order.

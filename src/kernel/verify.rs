@@ -34,6 +34,7 @@ macro_rules! ensure {
 
 mod access;
 mod loops;
+mod parallel;
 
 /// Checks a kernel:
 ///
@@ -42,7 +43,8 @@ mod loops;
 /// * operands have the dtypes that each operation takes;
 /// * loops nest as their kinds allow;
 /// * every access, also a guarded or dynamic one, lies within its buffer;
-/// * different iterations of a parallel or vector loop do not write to the same element.
+/// * different iterations of a parallel or vector loop do not write to the same element, nor do different parallel loops,
+///   which do not read each other's results either.
 pub fn verify(k: &Kernel) -> Result<(), VerifyError> {
     check_kernel(k).map_err(|message| VerifyError {
         kernel: k.name.clone(),
@@ -66,7 +68,7 @@ fn check_kernel(k: &Kernel) -> Checked {
         scratch <= MAX_SCRATCH,
         "local buffers need {scratch} bytes, more than the limit of {MAX_SCRATCH}"
     );
-    check_parallel_range(k)?;
+    parallel::check_ranges(k)?;
     let mut v = Verifier {
         k,
         defined: vec![ScopeState::Unseen; k.values.len()],
@@ -74,28 +76,8 @@ fn check_kernel(k: &Kernel) -> Checked {
         sizes: FxHashMap::default(),
         open: vec![],
     };
-    v.check_body(&k.body)
-}
-
-/// Checks the range of the parallel loop and what comes before it.
-fn check_parallel_range(k: &Kernel) -> Checked {
-    let Some(l) = k.parallel_loop() else { return Ok(()) };
-    let total = l.vars.iter().try_fold(1usize, |a, &v| {
-        k.extents.get(v.0 as usize).and_then(|&e| a.checked_mul(e.max(1)))
-    });
-    ensure!(
-        total.is_some_and(|t| t <= i64::MAX as usize),
-        "the parallel range is too large"
-    );
-    // Every chunk of the range executes it again, so it must be cheap and must not write.
-    let before = &k.body[..k.body.len() - 1];
-    ensure!(
-        before
-            .iter()
-            .all(|s| matches!(s, Stmt::Let(_, Inst::Op(ScalarOp::Const(_))))),
-        "only constants may come before a parallel loop"
-    );
-    Ok(())
+    v.check_body(&k.body)?;
+    parallel::check_independence(k)
 }
 
 /// The largest amount of scratch memory that a kernel may use, in bytes.

@@ -287,16 +287,16 @@ impl StepPlanner<'_> {
     }
 }
 
-/// The extent of the parallel loop and the size of a chunk. The partition depends only on the kernel and the number
+/// The extent of the parallel loops and the size of a chunk. The partition depends only on the kernel and the number
 /// of threads, and does not affect results.
 fn partition_loop(k: &Kernel, threads: usize) -> (usize, usize) {
     let extent = k.parallel_extent();
-    if threads < 2 || k.parallel_loop().is_none() || estimate::kernel_nanoseconds(k) < PARALLEL_NANOSECONDS {
+    if threads < 2 || k.parallel_loops().next().is_none() || estimate::kernel_nanoseconds(k) < PARALLEL_NANOSECONDS {
         return (extent, extent.max(1));
     }
     let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
     // Align chunks of a flat kernel to vectors.
-    let flat = k.parallel_loop().is_some_and(|l| l.vector);
+    let flat = k.parallel_loops().all(|l| l.vector);
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
 }
 

@@ -375,3 +375,40 @@ fn every_second_and_reversed_elements() {
         }
     }
 }
+
+#[test]
+fn parallel_loops_form_one_range() {
+    // A chunk may end in the middle of a loop, cover several, or begin after the first.
+    for (a, b, rows) in [(70usize, 33usize, 3usize), (1, 200, 1), (0, 5, 2), (64, 0, 4)] {
+        let k = kernel(
+            "kernel parts
+            in x: f32[{a}]
+            in y: f32[{b}]
+            out out: f32[{total}]
+            parallel vector for i0 in {a} {
+                v0: f32 = x[i0]
+                out[i0] = v0
+            }
+            parallel for i1, i2 in {rows}, 2 {
+                vector for i3 in 5 {
+                    v1: f32 = f32(2.0)
+                    out[10 * i1 + 5 * i2 + i3 + {a}] = v1
+                }
+            }
+            parallel vector for i4 in {b} {
+                v2: f32 = y[i4]
+                out[i4 + {after}] = v2
+            }",
+            &[
+                ("a", a),
+                ("b", b),
+                ("rows", rows),
+                ("after", a + 10 * rows),
+                ("total", a + b + 10 * rows),
+            ],
+        );
+        assert_eq!(k.parallel_extent(), a + b + 2 * rows);
+        let mut rng = Rng::new(11);
+        check(&k, &[rng.tensor(F32, a), rng.tensor(F32, b)], 0);
+    }
+}

@@ -105,8 +105,8 @@ impl<'k> Verifier<'k> {
         // chunk.
         if l.parallel {
             ensure!(
-                self.k.parallel_loop().is_some_and(|p| std::ptr::eq(p, l)),
-                "a parallel loop must be the last statement"
+                self.k.parallel_range(l).is_some(),
+                "only parallel loops may come after a parallel loop"
             );
             ensure!(
                 l.reduces.is_empty() && l.carries.is_empty(),

@@ -167,7 +167,7 @@ fn dtypes_scopes_and_nesting() {
             k.parallel(&[2], |_, _| {});
             k.serial(2, |_, _| {});
         })
-        .contains("must be the last statement")
+        .contains("only parallel loops may come after")
     );
     assert!(
         rejected(|k| {
@@ -175,4 +175,33 @@ fn dtypes_scopes_and_nesting() {
         })
         .contains("too large")
     );
+}
+
+#[test]
+fn parallel_loops_write_different_elements() {
+    // Writes `width` columns of three rows of ten, then the columns from `first` on.
+    let columns = |width: usize, first: usize| {
+        move |k: &mut KernelBuilder| {
+            let y = k.output("y", F32, &[3, 10]);
+            let one = k.constant(Scalar::F32(1.0));
+            k.parallel(&[3, width], |k, v| k.store(y, Affine::from(v[0]) * 10 + v[1], one));
+            k.parallel(&[3, 10 - first], |k, v| {
+                k.store(y, Affine::from(v[0]) * 10 + v[1] + first as i64, one);
+            });
+        }
+    };
+    accepted(columns(4, 4));
+    accepted(columns(7, 9));
+    accepted(columns(5, 10));
+    assert!(rejected(columns(5, 4)).contains("two parallel loops may use the same elements of y"));
+    let reads = |k: &mut KernelBuilder| {
+        let y = k.output("y", F32, &[8]);
+        let one = k.constant(Scalar::F32(1.0));
+        k.parallel_vector(4, |k, i| k.store(y, i, one));
+        k.parallel_vector(4, |k, i| {
+            let x = k.load(y, i);
+            k.store(y, Affine::from(i) + 4, x);
+        });
+    };
+    assert!(rejected(reads).contains("two parallel loops may use"));
 }

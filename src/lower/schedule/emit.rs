@@ -161,6 +161,9 @@ impl Scheduler<'_> {
         let extents: Vec<usize> = kept_loops.iter().map(|l| l.extent).collect();
         // In maps and columns the vector loop is the last kept dim.
         let vector_kept = self.row.is_empty() || self.columns;
+        if vector_kept && self.emit_long_rows(k) {
+            return;
+        }
         match extents.len() {
             0 => self.emit_point(k, Vars::default()),
             1 if vector_kept => k.parallel_vector(extents[0], |k, v| {

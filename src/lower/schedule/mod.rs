@@ -14,6 +14,7 @@ mod blocks;
 mod emit;
 mod known;
 mod lanes;
+mod long_rows;
 mod nests;
 mod short;
 mod split;

@@ -80,7 +80,7 @@ fn write_loops(
 ) {
     let (x, first) = (&operands[0], &sizes[0]);
     match special {
-        Special::Concat { dim } => write_concat(k, operands, sizes, out, *dim),
+        Special::Concat { dim } => super::concat::write_concat(k, operands, sizes, out, *dim),
         Special::Rows { wrap } => write_rows(k, operands, out, first, &sizes[1], *wrap),
         Special::Gather { dim } => write_gather(k, operands, out, (first, shape), *dim),
         Special::Pad { before, value } => store_each(k, shape, out, |k, i| {
@@ -134,45 +134,6 @@ pub(super) fn loop_over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnc
                 body(k, &vars);
             });
         }),
-    }
-}
-
-fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usize>], out: &(Buf, Access), dim: usize) {
-    let copies = |k: &mut KernelBuilder, outer: &[Affine]| {
-        let mut first = 0i64;
-        for ((buf, a), shape) in parts.iter().zip(sizes) {
-            // The remaining dims of a contiguous part form one run.
-            let rest: usize = shape[dim..].iter().product();
-            let runs = Access {
-                strides: a.strides[dim..].to_vec(),
-                ..a.clone()
-            }
-            .is_contiguous(&shape[dim..]);
-            if runs {
-                let zeros = vec![Affine::from(0); shape.len() - dim];
-                let full: Vec<Affine> = outer.iter().cloned().chain(zeros).collect();
-                let from = element_index(a, &full);
-                let to = element_index(&out.1, &full) + first * out.1.strides[dim];
-                k.vector(rest, |k, j| {
-                    let x = k.load(*buf, from + j);
-                    k.store(out.0, to + j, x);
-                });
-            } else {
-                k.map_nest(&shape[dim..], |k, inner| {
-                    let mut full: Vec<Affine> = outer.iter().cloned().chain(affine_vars(inner)).collect();
-                    let x = k.load(*buf, element_index(a, &full));
-                    full[dim] = full[dim].clone() + first;
-                    k.store(out.0, element_index(&out.1, &full), x);
-                });
-            }
-            first += shape[dim] as i64;
-        }
-    };
-    if dim == 0 {
-        copies(k, &[]);
-    } else {
-        let outer = sizes[0][..dim].to_vec();
-        k.parallel(&outer, |k, v| copies(k, &affine_vars(v)));
     }
 }
 

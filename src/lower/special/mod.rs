@@ -1,5 +1,6 @@
 //! Ops with loop nests of their own: concatenation, row gathers, padding, pooling, running sums.
 
+mod concat;
 pub(super) mod kernels;
 mod scan;
 mod small;
