@@ -9,6 +9,7 @@ mod groups;
 use super::grid::Grid;
 use super::native::F32MatMulPlan;
 use super::pairs::PairMatMulPlan;
+use super::tiled::TiledProduct;
 use crate::math::contract::{
     BatchDim, Constant, Grouped, GroupedArgs, GroupedPlan, InvalidGroups, MatMul, MatMulArgs, MatMulConstants,
     PlanError, Precision,
@@ -128,18 +129,9 @@ impl GroupedPlan for Plan {
 }
 
 /// A plan of a batch of products with a packed B, whose matrices can be multiplied with any number of rows.
-pub(super) trait PackedProduct: Send + Sync + Sized {
+pub(super) trait PackedProduct: TiledProduct + Sized {
     /// The product of `rows` rows and matrix `matrix` of the batch.
     fn for_rows(&self, matrix: usize, rows: usize) -> Self;
-    /// The split of the product for `threads` threads, if there are `products` products.
-    fn grid(&self, threads: usize, products: usize) -> Grid;
-    /// Computes some row tiles and column panels of a product made by [`PackedProduct::for_rows`].
-    ///
-    /// # Safety
-    /// The operands are valid for the descriptor; no other thread writes this part of C.
-    unsafe fn run_part(&self, args: &MatMulArgs, tiles: [usize; 2], panels: [usize; 2]);
-    /// A description of the method, for reports.
-    fn method(&self) -> String;
 }
 
 /// Products with a packed B.
@@ -169,7 +161,7 @@ impl<P: PackedProduct> PackedProducts<P> {
         let mut chunks = 0;
         let product = |g: &Group| {
             let product = self.0.for_rows(g.matrix, g.rows.len());
-            let (grid, first) = (product.grid(threads, groups.len()), chunks);
+            let (grid, first) = (product.choose_grid(threads, groups.len()), chunks);
             chunks += grid.chunks();
             GroupProduct {
                 args: group_args(desc, args, g),
@@ -190,7 +182,7 @@ impl<P: PackedProduct> GroupProducts for PackedProducts<P> {
             let p = &products[products.partition_point(|p| p.first <= i) - 1];
             let (tiles, panels) = p.grid.chunk(i - p.first);
             // SAFETY: guaranteed by the caller; chunks own disjoint parts of C.
-            unsafe { p.product.run_part(&p.args, tiles, panels) };
+            unsafe { p.product.run_part(&p.args, 0, tiles, panels) };
         });
     }
 

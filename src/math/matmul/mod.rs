@@ -22,6 +22,7 @@ pub(crate) mod pairs;
 mod small;
 #[cfg(test)]
 mod tests;
+mod tiled;
 
 use super::contract::{BatchDim, MatMul, MatMulConstants, MatMulPlan, PlanError, Precision, Tile, TileTail};
 use super::pairs::PairKernels;

@@ -13,12 +13,11 @@ use super::grid::{Grid, GridShape};
 use super::grouped::PackedProduct;
 use super::integers::PackedIntegers;
 use super::packed::Packed;
+use super::tiled::{PageRelease, TiledProduct};
 use super::{Offsets, Rect, run_tail};
-use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, TileTail};
+use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, TileTail};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::SharedPtr;
 use crate::math::tile::{Kernels, Tiles};
-use crate::parallel::Pool;
 use crate::target::Isa;
 use addend::add_after;
 use few_rows::FewRows;
@@ -48,9 +47,6 @@ enum Start {
     /// After the product, in a pass over the tile.
     After,
 }
-
-/// The number of bytes of a constant that are packed before the file's pages are released.
-const RELEASED: usize = 1 << 20;
 
 /// The operands of one matrix of the batch.
 #[derive(Clone, Copy)]
@@ -121,19 +117,15 @@ impl F32MatMulPlan {
             constant,
             &key,
             |b, offset, dst| {
-                // Contiguous lines are released piece by piece, so that a large matrix never exists twice in memory.
-                let lines = d.b == [1, d.k];
-                let (mut kept, start) = (0, 4 * offset);
+                let mut pages = PageRelease::new(constant, 4 * offset);
                 for j in 0..self.panels() {
                     // SAFETY: the constant holds the extents; the panel lies in the item.
                     unsafe {
                         let src = b.as_ptr().add(offset + j * nr * d.b[1]);
                         pack_panel(src, d.b[1], d.b[0], self.panel_width(j), nr, d.k, dst.add(j * nr * d.k));
                     }
-                    let read = 4 * (j + 1) * nr * d.k;
-                    if lines && read - kept >= RELEASED {
-                        constant.release(start + kept..start + read);
-                        kept = read;
+                    if d.b == [1, d.k] {
+                        pages.advance(4 * (offset + (j + 1) * nr * d.k));
                     }
                 }
             },
@@ -164,33 +156,6 @@ impl F32MatMulPlan {
     /// The number of columns of panel `j`.
     fn panel_width(&self, j: usize) -> usize {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
-    }
-
-    /// The split for `threads` threads, if there are `matrices` matrices.
-    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
-        let shape = GridShape {
-            tiles: self.tiles,
-            mr: self.tiles.start(1).max(1),
-            panels: self.panels(),
-            nr: self.kernels.nr,
-            k: self.desc.k,
-            a_packed: self.a.is_some() || self.few_rows == Some(FewRows::ColumnOfRows),
-            b_packed: self.b.is_some() || matches!(self.few_rows, Some(FewRows::Rows | FewRows::Integers)),
-            // Rows that are read in place should be long.
-            chunks_per_thread: match self.few_rows {
-                Some(FewRows::Rows | FewRows::ColumnOfRows) => 1,
-                _ => 4,
-            },
-            rate: 1,
-        };
-        Grid::new(shape, threads, matrices)
-    }
-
-    /// The number of small matrices that form one chunk.
-    fn matrices_per_chunk(&self) -> usize {
-        let d = &self.desc;
-        let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
-        ((100e3 / macs).ceil().min(d.batch_size() as f64) as usize).max(1)
     }
 
     /// The operands of matrix `batch`.
@@ -251,6 +216,61 @@ fn choose_start(desc: &MatMul) -> Start {
     }
 }
 
+impl TiledProduct for F32MatMulPlan {
+    fn desc(&self) -> &MatMul {
+        &self.desc
+    }
+
+    fn rate(&self) -> usize {
+        1
+    }
+
+    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
+        let shape = GridShape {
+            tiles: self.tiles,
+            mr: self.tiles.start(1).max(1),
+            panels: self.panels(),
+            nr: self.kernels.nr,
+            k: self.desc.k,
+            a_packed: self.a.is_some() || self.few_rows == Some(FewRows::ColumnOfRows),
+            b_packed: self.b.is_some() || matches!(self.few_rows, Some(FewRows::Rows | FewRows::Integers)),
+            // Rows that are read in place should be long.
+            chunks_per_thread: match self.few_rows {
+                Some(FewRows::Rows | FewRows::ColumnOfRows) => 1,
+                _ => 4,
+            },
+            rate: 1,
+        };
+        Grid::new(shape, threads, matrices)
+    }
+
+    unsafe fn run_part(&self, args: &MatMulArgs, matrix: usize, tiles: [usize; 2], panels: [usize; 2]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let x = self.matrix_operands(args, matrix);
+            if let Some(method) = self.few_rows {
+                self.run_few_rows(method, &x, tiles, panels);
+                self.run_panel_tail(&x, tiles, panels);
+            } else {
+                self.run_chunk(&x, tiles, panels);
+            }
+        }
+    }
+
+    fn method(&self) -> String {
+        let k = self.kernels;
+        let how = match (&self.a, &self.b) {
+            (Some(_), _) => "A packed",
+            (_, Some(_)) => "B packed",
+            _ if self.integers.is_some() => "B packed as integers",
+            _ if matches!(self.few_rows, Some(FewRows::Column | FewRows::ColumnOfRows)) => "one column",
+            _ if self.few_rows.is_some() => "few rows",
+            _ => "dynamic",
+        };
+        format!("matmul f32 {how} {}x{} {}", k.mr, k.nr, k.isa)
+    }
+}
+
 impl PackedProduct for F32MatMulPlan {
     fn for_rows(&self, matrix: usize, rows: usize) -> F32MatMulPlan {
         F32MatMulPlan {
@@ -263,59 +283,5 @@ impl PackedProduct for F32MatMulPlan {
             start: self.start,
             few_rows: None,
         }
-    }
-
-    fn grid(&self, threads: usize, products: usize) -> Grid {
-        self.choose_grid(threads, products)
-    }
-
-    unsafe fn run_part(&self, args: &MatMulArgs, tiles: [usize; 2], panels: [usize; 2]) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.run_chunk(&self.matrix_operands(args, 0), tiles, panels) };
-    }
-
-    fn method(&self) -> String {
-        self.describe()
-    }
-}
-
-impl MatMulPlan for F32MatMulPlan {
-    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
-        let d = &self.desc;
-        if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
-            return;
-        }
-        let grid = self.choose_grid(pool.threads(), d.batch_size());
-        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        grid.run_batch(
-            pool,
-            d.batch_size(),
-            self.matrices_per_chunk(),
-            |matrix, tiles, panels| {
-                // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of C.
-                unsafe {
-                    let x = self.matrix_operands(&*shared.get(), matrix);
-                    if let Some(method) = self.few_rows {
-                        self.run_few_rows(method, &x, tiles, panels);
-                        self.run_panel_tail(&x, tiles, panels);
-                    } else {
-                        self.run_chunk(&x, tiles, panels);
-                    }
-                }
-            },
-        );
-    }
-
-    fn describe(&self) -> String {
-        let k = self.kernels;
-        let how = match (&self.a, &self.b) {
-            (Some(_), _) => "A packed",
-            (_, Some(_)) => "B packed",
-            _ if self.integers.is_some() => "B packed as integers",
-            _ if matches!(self.few_rows, Some(FewRows::Column | FewRows::ColumnOfRows)) => "one column",
-            _ if self.few_rows.is_some() => "few rows",
-            _ => "dynamic",
-        };
-        format!("matmul f32 {how} {}x{} {}", k.mr, k.nr, k.isa)
     }
 }

@@ -10,19 +10,15 @@ use super::grid::{Grid, GridShape};
 use super::grouped::PackedProduct;
 use super::integers::{self, PackedIntegers};
 use super::packed::Packed;
-use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
+use super::tiled::{PageRelease, TiledProduct};
+use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants};
 use crate::math::pairs::pack::{Source, pack_panel_of};
 use crate::math::pairs::{COLS, PairKernels};
-use crate::math::scratch::SharedPtr;
 use crate::math::tile::Tiles;
-use crate::parallel::Pool;
 use crate::target::{Isa, PairUnit};
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
-
-/// The number of bytes of a constant that are packed before the file's pages are released.
-const RELEASED: usize = 1 << 20;
 
 /// A plan of such a product.
 pub(crate) struct PairMatMulPlan {
@@ -129,9 +125,7 @@ impl PairMatMulPlan {
         let item = self.panels() * self.panel_len();
         let size = d.factor_size();
         Packed::in_pairs(d, &strides, item, constant, &key, |b, offset, dst| {
-            // Contiguous lines are released piece by piece, so that a large matrix never exists twice in memory.
-            let lines = d.b == [1, d.k];
-            let (mut kept, start) = (0, size * offset);
+            let mut pages = PageRelease::new(constant, size * offset);
             for j in 0..self.panels() {
                 // SAFETY: the constant holds the extents; the panel lies in the item.
                 unsafe {
@@ -144,36 +138,11 @@ impl PairMatMulPlan {
                         dst.add(j * self.panel_len()),
                     );
                 }
-                let read = size * (j + 1) * COLS * d.k;
-                if lines && read - kept >= RELEASED {
-                    constant.release(start + kept..start + read);
-                    kept = read;
+                if d.b == [1, d.k] {
+                    pages.advance(size * (offset + (j + 1) * COLS * d.k));
                 }
             }
         })
-    }
-
-    /// The split for `threads` threads, if there are `matrices` matrices.
-    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
-        let shape = GridShape {
-            tiles: self.blocks,
-            mr: self.blocks.start(1).max(1),
-            panels: self.panels(),
-            nr: COLS,
-            k: self.desc.k,
-            a_packed: self.a.is_some() && self.reads_rows_in_place(),
-            b_packed: self.b.is_some(),
-            chunks_per_thread: 4,
-            rate: self.kernels.rate(),
-        };
-        Grid::new(shape, threads, matrices)
-    }
-
-    /// The number of small matrices that form one chunk.
-    fn matrices_per_chunk(&self) -> usize {
-        let d = &self.desc;
-        let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64 / self.kernels.rate() as f64;
-        ((100e3 / macs).ceil().min(d.batch_size() as f64) as usize).max(1)
     }
 
     /// Whether blocks can read rows of A where they are. AMX reads misaligned rows at a third of the speed.
@@ -197,6 +166,48 @@ impl PairMatMulPlan {
     }
 }
 
+impl TiledProduct for PairMatMulPlan {
+    fn desc(&self) -> &MatMul {
+        &self.desc
+    }
+
+    fn rate(&self) -> usize {
+        self.kernels.rate()
+    }
+
+    fn choose_grid(&self, threads: usize, matrices: usize) -> Grid {
+        let shape = GridShape {
+            tiles: self.blocks,
+            mr: self.blocks.start(1).max(1),
+            panels: self.panels(),
+            nr: COLS,
+            k: self.desc.k,
+            a_packed: self.a.is_some() && self.reads_rows_in_place(),
+            b_packed: self.b.is_some(),
+            chunks_per_thread: 4,
+            rate: self.kernels.rate(),
+        };
+        Grid::new(shape, threads, matrices)
+    }
+
+    unsafe fn run_part(&self, args: &MatMulArgs, matrix: usize, tiles: [usize; 2], panels: [usize; 2]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.run_chunk(&self.matrix_operands(args, matrix), tiles, panels) };
+    }
+
+    fn method(&self) -> String {
+        let how = match (&self.a, &self.b) {
+            (Some(_), _) => "A constant",
+            (_, Some(_)) => "B packed",
+            _ if self.integers.is_some() => "B packed as integers",
+            _ => "dynamic",
+        };
+        let (operands, _) = self.kernels.describe_factors(self.is_wide());
+        let k = &self.kernels;
+        format!("matmul {operands} {how} {}x{COLS} {}", 2 * k.rows, k)
+    }
+}
+
 impl PackedProduct for PairMatMulPlan {
     fn for_rows(&self, matrix: usize, rows: usize) -> PairMatMulPlan {
         PairMatMulPlan {
@@ -208,50 +219,5 @@ impl PackedProduct for PairMatMulPlan {
             integers: None,
             keeps_sums: self.keeps_sums,
         }
-    }
-
-    fn grid(&self, threads: usize, products: usize) -> Grid {
-        self.choose_grid(threads, products)
-    }
-
-    unsafe fn run_part(&self, args: &MatMulArgs, tiles: [usize; 2], panels: [usize; 2]) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.run_chunk(&self.matrix_operands(args, 0), tiles, panels) };
-    }
-
-    fn method(&self) -> String {
-        self.describe()
-    }
-}
-
-impl MatMulPlan for PairMatMulPlan {
-    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
-        let d = &self.desc;
-        if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
-            return;
-        }
-        let grid = self.choose_grid(pool.threads(), d.batch_size());
-        let shared = SharedPtr(args as *const MatMulArgs as *mut MatMulArgs);
-        grid.run_batch(
-            pool,
-            d.batch_size(),
-            self.matrices_per_chunk(),
-            |matrix, tiles, panels| {
-                // SAFETY: guaranteed by the caller; `args` outlives the job, and chunks own disjoint parts of C.
-                unsafe { self.run_chunk(&self.matrix_operands(&*shared.get(), matrix), tiles, panels) };
-            },
-        );
-    }
-
-    fn describe(&self) -> String {
-        let how = match (&self.a, &self.b) {
-            (Some(_), _) => "A constant",
-            (_, Some(_)) => "B packed",
-            _ if self.integers.is_some() => "B packed as integers",
-            _ => "dynamic",
-        };
-        let (operands, _) = self.kernels.describe_factors(self.is_wide());
-        let k = &self.kernels;
-        format!("matmul {operands} {how} {}x{COLS} {}", 2 * k.rows, k)
     }
 }
