@@ -5,6 +5,10 @@ use std::ops::Range;
 
 /// The most elements of a block: their indices, positions and values stay in the first cache.
 const MOST: usize = 1024;
+/// The least number of blocks, unless they have fewer than [`FEWEST`] elements: positions that are used only once would cost more than
+/// they save.
+const BLOCKS: usize = 16;
+const FEWEST: usize = 64;
 
 /// A dim of an index tensor.
 #[derive(Clone, Copy)]
@@ -34,16 +38,18 @@ impl Blocks {
     /// The blocks of an index tensor of these dims.
     pub(super) fn new(dims: impl IntoIterator<Item = BlockDim>) -> Blocks {
         let mut outer = merged(dims);
+        let all = outer.iter().fold(1usize, |n, d| n.saturating_mul(d.size));
+        let longest = (all / BLOCKS).clamp(FEWEST, MOST);
         // The innermost dim comes first.
         let (mut unit, mut within) = (1, vec![]);
         while let [_, .., d] = outer[..]
-            && unit * d.size <= MOST
+            && unit * d.size <= longest
         {
             unit *= d.size;
             within.extend(outer.pop());
         }
         let last = outer[outer.len() - 1];
-        let most = (MOST / unit).min(last.size).max(1);
+        let most = (longest / unit).min(last.size).max(1);
         within.push(BlockDim { size: most, ..last });
         let (to, from) = (positions(&within, |d| d.to), positions(&within, |d| d.from));
         Blocks {
@@ -126,12 +132,12 @@ fn merged(dims: impl IntoIterator<Item = BlockDim>) -> Vec<BlockDim> {
 fn positions(dims: &[BlockDim], distance: impl Fn(&BlockDim) -> usize) -> Vec<usize> {
     dims.iter().fold(vec![0], |inner, d| {
         let distance = distance(d);
-        let at = |i: usize| {
-            inner
-                .iter()
-                .map(move |&p: &usize| p.wrapping_add(i.wrapping_mul(distance)))
-        };
-        (0..d.size).flat_map(at).collect()
+        let mut all = Vec::with_capacity(inner.len() * d.size);
+        for i in 0..d.size {
+            let start = i.wrapping_mul(distance);
+            all.extend(inner.iter().map(|p| p.wrapping_add(start)));
+        }
+        all
     })
 }
 
