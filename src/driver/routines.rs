@@ -21,8 +21,9 @@ impl Routines for OpTable {
             Meaning::Fill(f) => Some(Box::new(move |args, outs, pool| {
                 f(&Call { op, args }, outs, pool).map_err(|e| routine_failed(e, op.name))
             })),
-            Meaning::Routine(f) => Some(Box::new(move |args, outs, _| {
-                let results = f(&Call { op, args }).map_err(|e| routine_failed(e, op.name))?;
+            Meaning::Routine(f) => Some(Box::new(move |args, outs, pool| {
+                let results = pool.lend(|| f(&Call { op, args }));
+                let results = results.map_err(|e| routine_failed(e, op.name))?;
                 store_results(&results, outs, op.name)
             })),
             _ => None,

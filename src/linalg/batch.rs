@@ -38,11 +38,6 @@ impl Matrices {
         }
     }
 
-    /// The number of elements of all matrices.
-    pub(super) fn len(&self) -> usize {
-        self.numbers.numel()
-    }
-
     /// Whether to compute in f32, as torch does for tensors of f32. Small matrices take no longer in f64.
     pub(super) fn are_narrow(&self) -> bool {
         self.numbers.dtype() == DType::F32 && self.rows.max(self.columns) > MAX_SIZE

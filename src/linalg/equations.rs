@@ -8,6 +8,7 @@ use super::ldl::ldl_solve;
 use super::lu::{solve_factored, solve_in_place, solve_transposed};
 use super::matrix::Matrix;
 use super::real::{Real, in_dtype};
+use super::threads::{MOVED, in_parts, work_of};
 use super::triangles::lines::{Triangle, solve_lines};
 use super::triangles::{FEW, solve_triangle};
 use crate::types::DType;
@@ -21,14 +22,8 @@ pub(crate) struct Equations<'a> {
     /// The number of equations.
     pub(crate) count: usize,
     /// The indices of an equation's matrices in their batches. Both batches may be broadcast.
-    pub(crate) places: Box<dyn Fn(usize) -> (usize, usize) + 'a>,
+    pub(crate) places: Box<dyn Fn(usize) -> (usize, usize) + Sync + 'a>,
 }
-
-/// Replaces the right-hand sides by the solution. It may change the matrix, which has the given index in its batch.
-type SolvePair<'a, T, E> = dyn Fn(usize, &mut Matrix<T>, &mut Matrix<T>) -> Result<(), E> + 'a;
-
-/// No error.
-type Never = std::convert::Infallible;
 
 impl Equations<'_> {
     /// Whether they should be solved side by side.
@@ -37,59 +32,80 @@ impl Equations<'_> {
         lanes::suits(self.count, largest, largest)
     }
 
-    /// Solves one equation after the other. Those from the right (`left` is false) are solved transposed: both matrices are.
-    fn solve_each<T: Real, E>(&self, left: bool, solve: &SolvePair<'_, T, E>) -> Result<Results, E> {
-        let (mut m, mut r, mut out) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0), Vec::<T>::new());
-        for i in 0..self.count {
-            let (place_a, place_b) = (self.places)(i);
-            if left {
-                self.a.read(place_a, &mut m);
-                self.b.read(place_b, &mut r);
-                solve(place_a, &mut m, &mut r)?;
-                out.extend_from_slice(&r.v);
-            } else {
-                self.a.read_transposed(place_a, &mut m);
-                self.b.read_transposed(place_b, &mut r);
-                solve(place_a, &mut m, &mut r)?;
-                out.append(&mut r.transposed().v);
-            }
-        }
-        Ok(T::results(out))
+    /// The work for an equation, without factorising its matrix.
+    fn work(&self) -> usize {
+        let (n, lines) = (self.a.rows, self.b.rows.max(self.b.columns));
+        (n + MOVED).saturating_mul(n + lines)
     }
 
-    /// [`solve_each`](Self::solve_each) where nothing can fail.
-    fn solve_all<T: Real>(&self, left: bool, solve: impl Fn(usize, &mut Matrix<T>, &mut Matrix<T>)) -> Results {
-        let Ok(out) = self.solve_each::<T, Never>(left, &|place, m, r| {
-            solve(place, m, r);
-            Ok(())
+    /// Solves one equation after the other. Those from the right (`left` is false) are solved transposed: both matrices are. `solve` is
+    /// given the index of a matrix in its batch, and replaces the right-hand sides by the solution; it may change the matrix. Returns the
+    /// solutions and what `solve` returned.
+    fn solve_each<T: Real, R: Send>(
+        &self,
+        left: bool,
+        work: usize,
+        solve: impl Fn(usize, &mut Matrix<T>, &mut Matrix<T>) -> R + Sync,
+    ) -> (Results, Vec<R>) {
+        let (out, found) = in_parts(self.count, 1, work, |range| {
+            let (mut m, mut r) = (Matrix::zeros(0, 0), Matrix::zeros(0, 0));
+            let (mut out, mut found) = (Vec::<T>::new(), vec![]);
+            for i in range {
+                let (place_a, place_b) = (self.places)(i);
+                if left {
+                    self.a.read(place_a, &mut m);
+                    self.b.read(place_b, &mut r);
+                    found.push(solve(place_a, &mut m, &mut r));
+                    out.extend_from_slice(&r.v);
+                } else {
+                    self.a.read_transposed(place_a, &mut m);
+                    self.b.read_transposed(place_b, &mut r);
+                    found.push(solve(place_a, &mut m, &mut r));
+                    out.append(&mut r.transposed().v);
+                }
+            }
+            (out, found)
         });
-        out
+        (T::results(out), found)
+    }
+
+    /// [`solve_each`](Self::solve_each) with nothing but the solutions.
+    fn solve_all<T: Real>(&self, left: bool, solve: impl Fn(usize, &mut Matrix<T>, &mut Matrix<T>) + Sync) -> Results {
+        self.solve_each::<T, ()>(left, self.work(), solve).0
     }
 
     /// Solves by LU factors. `check` is called with the index of a matrix in its batch, and the 1-based position of its first zero pivot (0
     /// if there is none).
     pub(crate) fn solve<E>(&self, left: bool, check: &dyn Fn(usize, usize) -> Result<(), E>) -> Result<Results, E> {
-        if self.are_small() {
-            return self.solve_side_by_side(left, check).map(Results::F64);
-        }
-        in_dtype!(self.a, T => self.solve_each::<T, E>(left, &|place, m, r| check(place, solve_in_place(m, r))))
-    }
-
-    fn solve_side_by_side<E>(&self, left: bool, check: &dyn Fn(usize, usize) -> Result<(), E>) -> Result<Vec<f64>, E> {
-        let (mut m, mut r) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0));
-        let (mut pivots, mut out) = (Pivots::default(), vec![]);
-        for first in lanes::groups(self.count) {
-            let places = lanes::places(first, self.count).map(&self.places);
-            self.a.interleave(places.map(|p| p.0), !left, &mut m);
-            self.b.interleave(places.map(|p| p.1), !left, &mut r);
-            lanes::lu::lu(&mut m, &mut pivots);
-            for (place, singular) in places.iter().zip(pivots.singular) {
-                check(place.0, singular)?;
-            }
-            lanes::lu::solve_factored(&m, &pivots, &mut r);
-            r.append((self.count - first).min(LANES), !left, &mut out);
+        let work = self.work().saturating_add(work_of(self.a.rows, self.a.columns));
+        let (out, singular) = match self.are_small() {
+            true => self.solve_side_by_side(left, work),
+            false => in_dtype!(self.a, T => self.solve_each::<T, usize>(left, work, |_, m, r| solve_in_place(m, r))),
+        };
+        for (i, singular) in singular.into_iter().enumerate() {
+            check((self.places)(i).0, singular)?;
         }
         Ok(out)
+    }
+
+    /// The solutions by LU factors, and the position of the first zero pivot of each matrix.
+    fn solve_side_by_side(&self, left: bool, work: usize) -> (Results, Vec<usize>) {
+        let (out, singular) = in_parts(self.count, LANES, work, |range| {
+            let (mut m, mut r) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0));
+            let (mut pivots, mut out, mut singular) = (Pivots::default(), Vec::<f64>::new(), vec![]);
+            for first in lanes::groups(range.clone()) {
+                let count = (range.end - first).min(LANES);
+                let places = lanes::places(first, self.count).map(&self.places);
+                self.a.interleave(places.map(|p| p.0), !left, &mut m);
+                self.b.interleave(places.map(|p| p.1), !left, &mut r);
+                lanes::lu::lu(&mut m, &mut pivots);
+                singular.extend_from_slice(&pivots.singular[..count]);
+                lanes::lu::solve_factored(&m, &pivots, &mut r);
+                r.append(count, !left, &mut out);
+            }
+            (out, singular)
+        });
+        (Results::F64(out), singular)
     }
 
     /// Solves with the LU factors of matrices, which `a` has, and their 1-based pivot rows. `adjoint` transposes the matrices.
@@ -140,16 +156,18 @@ impl Equations<'_> {
     }
 
     fn triangles_side_by_side(&self, left: bool, upper: bool, unit: bool) -> Vec<f64> {
-        let (mut m, mut r, mut out) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
-        for first in lanes::groups(self.count) {
-            let places = lanes::places(first, self.count).map(&self.places);
-            self.a.interleave(places.map(|p| p.0), !left, &mut m);
-            self.b.interleave(places.map(|p| p.1), !left, &mut r);
-            // Transposing the equation swaps the triangles.
-            lanes::triangles::solve_triangle(&m, &mut r, upper == left, unit);
-            r.append((self.count - first).min(LANES), !left, &mut out);
-        }
-        out
+        in_parts(self.count, LANES, self.work(), |range| {
+            let (mut m, mut r, mut out) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
+            for first in lanes::groups(range.clone()) {
+                let places = lanes::places(first, self.count).map(&self.places);
+                self.a.interleave(places.map(|p| p.0), !left, &mut m);
+                self.b.interleave(places.map(|p| p.1), !left, &mut r);
+                // Transposing the equation swaps the triangles.
+                lanes::triangles::solve_triangle(&m, &mut r, upper == left, unit);
+                r.append((range.end - first).min(LANES), !left, &mut out);
+            }
+            out
+        })
     }
 
     /// Solves with the products of lower triangles and their transposes; if `upper`, of the transposes of upper triangles and these.
@@ -179,22 +197,24 @@ impl Equations<'_> {
     }
 
     fn solve_few_in<T: Real>(&self, left: bool, triangles: &[Triangle]) -> Results {
-        let (mut lines, mut out) = (Matrix::<T>::zeros(0, 0), vec![]);
-        for i in 0..self.count {
-            let (place_a, place_b) = (self.places)(i);
-            self.b.read(place_b, &mut lines);
-            let one_line = lines.rows == 1 || lines.columns == 1;
-            if left && !one_line {
-                lines = lines.transposed();
+        T::results(in_parts(self.count, 1, self.work(), |range| {
+            let (mut lines, mut out) = (Matrix::<T>::zeros(0, 0), vec![]);
+            for i in range {
+                let (place_a, place_b) = (self.places)(i);
+                self.b.read(place_b, &mut lines);
+                let one_line = lines.rows == 1 || lines.columns == 1;
+                if left && !one_line {
+                    lines = lines.transposed();
+                }
+                for t in triangles {
+                    solve_lines(self.a.stored(place_a), &mut lines.v, self.a.rows, *t);
+                }
+                match left && !one_line {
+                    true => out.append(&mut lines.transposed().v),
+                    false => out.extend_from_slice(&lines.v),
+                }
             }
-            for t in triangles {
-                solve_lines(self.a.stored(place_a), &mut lines.v, self.a.rows, *t);
-            }
-            match left && !one_line {
-                true => out.append(&mut lines.transposed().v),
-                false => out.extend_from_slice(&lines.v),
-            }
-        }
-        T::results(out)
+            out
+        }))
     }
 }

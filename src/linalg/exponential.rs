@@ -8,6 +8,7 @@ use super::lanes::exponential::Workspace;
 use super::matrix::Matrix;
 use super::real::{Real, in_dtype};
 use super::scale::divide_all;
+use super::threads::{parts_of, room};
 use crate::tensor::{Tensor, wide_function};
 use crate::types::DType;
 
@@ -26,22 +27,25 @@ pub(crate) fn exponentials(x: &Tensor) -> Results {
 }
 
 fn exponentials_in<T: Real>(all: &Matrices, small: f64) -> Results {
-    let mut out: Vec<T> = Vec::with_capacity(all.len());
-    if lanes::suits(all.count, all.rows, all.columns) {
-        let mut work = Workspace::default();
-        for first in lanes::groups(all.count) {
-            all.interleave(lanes::places(first, all.count), false, &mut work.powers[0]);
-            work.exponentials(small);
-            work.sum.append((all.count - first).min(LANES), false, &mut out);
+    let side_by_side = lanes::suits(all.count, all.rows, all.columns);
+    T::results(parts_of(all, side_by_side, |range| {
+        let mut out: Vec<T> = Vec::with_capacity(room(&range, all.count) * all.rows * all.columns);
+        if side_by_side {
+            let mut work = Workspace::default();
+            for first in lanes::groups(range.clone()) {
+                all.interleave(lanes::places(first, all.count), false, &mut work.powers[0]);
+                work.exponentials(small);
+                work.sum.append((range.end - first).min(LANES), false, &mut out);
+            }
+            return out;
         }
-        return T::results(out);
-    }
-    let mut m = Matrix::<T>::zeros(0, 0);
-    for i in 0..all.count {
-        all.read(i, &mut m);
-        out.append(&mut matrix_exp(&mut m, small).v);
-    }
-    T::results(out)
+        let mut m = Matrix::<T>::zeros(0, 0);
+        for i in range {
+            all.read(i, &mut m);
+            out.append(&mut matrix_exp(&mut m, small).v);
+        }
+        out
+    }))
 }
 
 /// How often a matrix with this norm has to be halved.

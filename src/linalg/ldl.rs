@@ -3,17 +3,21 @@
 
 use super::batch::{Matrices, Results};
 use super::matrix::Matrix;
+use super::threads::parts_of;
 
 /// The factors of every matrix, and what [`ldl`] returns for it.
 pub(crate) fn factors_of_all(matrices: &Matrices) -> (Results, Vec<i64>, Vec<usize>) {
-    let (mut all, mut pivots, mut info, mut m) = (vec![], vec![], vec![], Matrix::zeros(0, 0));
-    for i in 0..matrices.count {
-        matrices.read(i, &mut m);
-        let (found, singular) = ldl(&mut m);
-        all.extend_from_slice(&m.v);
-        pivots.extend(found);
-        info.push(singular);
-    }
+    let (all, pivots, info) = parts_of(matrices, false, |range| {
+        let (mut all, mut pivots, mut info, mut m) = (vec![], vec![], vec![], Matrix::zeros(0, 0));
+        for i in range {
+            matrices.read(i, &mut m);
+            let (found, singular) = ldl(&mut m);
+            all.extend_from_slice(&m.v);
+            pivots.extend(found);
+            info.push(singular);
+        }
+        (all, pivots, info)
+    });
     (Results::F64(all), pivots, info)
 }
 

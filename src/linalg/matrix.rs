@@ -2,7 +2,6 @@
 
 use super::real::Real;
 use super::vectors::subtract_rows;
-use crate::tensor::matmul;
 use std::ops::Range;
 
 /// A row-major matrix.
@@ -42,13 +41,6 @@ impl<T: Real> Matrix<T> {
             v.extend((0..columns).map(|j| f(i, j)));
         }
         Matrix { rows, columns, v }
-    }
-
-    /// The matrix product.
-    pub(crate) fn times(&self, other: &Matrix<T>) -> Matrix<T> {
-        let mut out = Matrix::zeros(self.rows, other.columns);
-        matmul(self.rows, self.columns, other.columns, &self.v, &other.v, &mut out.v);
-        out
     }
 
     pub(crate) fn transposed(&self) -> Matrix<T> {

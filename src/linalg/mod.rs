@@ -18,7 +18,7 @@
 //! | [`exponential`] | scaling and squaring, a Taylor polynomial of degree 16 | |
 //! | [`lanes`] | most of the above for batches of small matrices, one matrix per vector lane | |
 //!
-//! [`vectors`], [`householder`], [`rotations`] and [`scale`] are what they share, [`matrix`] is a single matrix, [`batch`] reads matrices
+//! [`threads`] shares out work. [`vectors`], [`householder`], [`rotations`] and [`scale`] are what they share, [`matrix`] is a single matrix, [`batch`] reads matrices
 //! from tensors, and [`real`] is the number type.
 //!
 //! # Which algorithm serves which shapes
@@ -30,6 +30,9 @@
 //!   ([`add_product`](crate::tensor::add_product)).
 //! * **Numbers**: matrices of f32 with more than 24 rows or columns are computed in f32, as LAPACK does, and all others in f64. Small
 //!   matrices take no longer in f64. What takes little time, such as the factors of rotations, is computed in f64 for both.
+//!
+//! * **Threads** take matrices of a batch. A single large matrix is divided into parts of rows or columns of what is computed: for matrix
+//!   products, and for loops whose columns or rows do not depend on each other.
 //!
 //! Results do not depend on the number of threads. Sums are divided into partial sums in a fixed order, and the loops of this stage never
 //! fuse multiplications and additions, so they do not depend on the processor's vectors either.
@@ -53,6 +56,7 @@ mod scale;
 pub(crate) mod svd;
 #[cfg(test)]
 mod testing;
+mod threads;
 mod triangles;
 mod vectors;
 

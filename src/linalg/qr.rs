@@ -10,7 +10,8 @@ use super::householder::{reflect_rows, reflection};
 use super::lanes::{self, Interleaved, Lanes};
 use super::matrix::Matrix;
 use super::real::{Real, in_dtype};
-use crate::tensor::{Factor, add_product, wide_function};
+use super::threads::{in_parts, parts_of, room, run_columns, strip_width, work_of};
+use crate::tensor::{Factor, wide_function};
 use std::ops::Range;
 
 /// The factors of every matrix as LAPACK's `geqrf` stores them, and the factors of its reflections.
@@ -19,24 +20,32 @@ pub(crate) fn factors_of_all(all: &Matrices) -> (Results, Results) {
 }
 
 fn factors_in<T: Real>(matrices: &Matrices) -> (Results, Results) {
-    let (mut all, mut taus) = (vec![], vec![]);
-    if lanes::suits(matrices.count, matrices.rows, matrices.columns) {
-        let (mut m, mut found) = (Interleaved::zeros(0, 0), vec![]);
-        for first in lanes::groups(matrices.count) {
-            let count = (matrices.count - first).min(LANES);
-            matrices.interleave(lanes::places(first, matrices.count), false, &mut m);
-            lanes::qr::householder_qr(&mut m, &mut found);
-            m.append(count, false, &mut all);
-            (0..count).for_each(|l| taus.extend(found.iter().map(|t| T::nearest(t[l]))));
+    let side_by_side = lanes::suits(matrices.count, matrices.rows, matrices.columns);
+    let (all, taus) = parts_of(matrices, side_by_side, |range| {
+        let mut all = Vec::with_capacity(room(&range, matrices.count) * matrices.rows * matrices.columns);
+        let mut taus = vec![];
+        match side_by_side {
+            true => {
+                let (mut m, mut found) = (Interleaved::zeros(0, 0), vec![]);
+                for first in lanes::groups(range.clone()) {
+                    let count = (range.end - first).min(LANES);
+                    matrices.interleave(lanes::places(first, matrices.count), false, &mut m);
+                    lanes::qr::householder_qr(&mut m, &mut found);
+                    m.append(count, false, &mut all);
+                    (0..count).for_each(|l| taus.extend(found.iter().map(|t| T::nearest(t[l]))));
+                }
+            }
+            false => {
+                let mut m = Matrix::<T>::zeros(0, 0);
+                for i in range {
+                    matrices.read(i, &mut m);
+                    taus.extend(householder_qr(&mut m));
+                    all.extend_from_slice(&m.v);
+                }
+            }
         }
-        return (T::results(all), T::results(taus));
-    }
-    let mut m = Matrix::<T>::zeros(0, 0);
-    for i in 0..matrices.count {
-        matrices.read(i, &mut m);
-        taus.extend(householder_qr(&mut m));
-        all.extend_from_slice(&m.v);
-    }
+        (all, taus)
+    });
     (T::results(all), T::results(taus))
 }
 
@@ -64,20 +73,24 @@ fn multiply_each<T: Real>(
     left: bool,
     transposed: bool,
 ) -> Results {
-    let (mut v, mut m, mut all) = (Matrix::<T>::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
     let taus: Vec<T> = taus.iter().map(|t| T::nearest(*t)).collect();
-    for i in 0..vectors.count.min(others.count) {
-        vectors.read(i, &mut v);
-        match left {
-            true => others.read(i, &mut m),
-            false => others.read_transposed(i, &mut m),
+    let work = work_of(others.rows, others.columns.max(n));
+    let all = in_parts(vectors.count.min(others.count), 1, work, |range| {
+        let (mut v, mut m, mut all) = (Matrix::<T>::zeros(0, 0), Matrix::zeros(0, 0), vec![]);
+        for i in range {
+            vectors.read(i, &mut v);
+            match left {
+                true => others.read(i, &mut m),
+                false => others.read_transposed(i, &mut m),
+            }
+            apply_reflections(&v, &taus[i * n..(i + 1) * n], &mut m, transposed == left);
+            match left {
+                true => all.extend_from_slice(&m.v),
+                false => all.append(&mut m.transposed().v),
+            }
         }
-        apply_reflections(&v, &taus[i * n..(i + 1) * n], &mut m, transposed == left);
-        match left {
-            true => all.extend_from_slice(&m.v),
-            false => all.append(&mut m.transposed().v),
-        }
-    }
+        all
+    });
     T::results(all)
 }
 
@@ -89,16 +102,19 @@ fn multiply_side_by_side(
     transposed: bool,
 ) -> Vec<f64> {
     let count = vectors.count.min(others.count);
-    let (mut v, mut m, mut all) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
-    for first in lanes::groups(count) {
-        let places = lanes::places(first, count);
-        vectors.interleave(places, false, &mut v);
-        others.interleave(places, !left, &mut m);
-        let factors: Vec<Lanes> = (0..n).map(|k| places.map(|p| taus[p * n + k])).collect();
-        lanes::qr::apply_reflections(&v, &factors, &mut m, transposed == left);
-        m.append((count - first).min(LANES), !left, &mut all);
-    }
-    all
+    let work = work_of(others.rows, others.columns.max(n));
+    in_parts(count, LANES, work, |range| {
+        let (mut v, mut m, mut all) = (Interleaved::zeros(0, 0), Interleaved::zeros(0, 0), vec![]);
+        for first in lanes::groups(range.clone()) {
+            let places = lanes::places(first, count);
+            vectors.interleave(places, false, &mut v);
+            others.interleave(places, !left, &mut m);
+            let factors: Vec<Lanes> = (0..n).map(|k| places.map(|p| taus[p * n + k])).collect();
+            lanes::qr::apply_reflections(&v, &factors, &mut m, transposed == left);
+            m.append((range.end - first).min(LANES), !left, &mut all);
+        }
+        all
+    })
 }
 
 /// The number of reflections that are applied together.
@@ -267,18 +283,16 @@ impl<T: Real> Reflections<T> {
             true => self.factors.transposed().times(&self.across),
             false => self.factors.times(&self.across),
         };
-        for start in columns.clone().step_by(STRIP) {
-            let strip = start..columns.end.min(start + STRIP);
-            let sizes = [across.rows, strip.len(), across.columns];
-            let mut inner = Matrix::zeros(across.rows, strip.len());
-            let left = Factor::at(&across.v, across.columns, 0, 0);
-            let part = Factor::at(&c.v, n, row, strip.start);
-            add_product(sizes, T::ONE, left, part, (&mut inner.v, 0, strip.len()));
-            let sizes = [self.vectors.rows, strip.len(), across.rows];
-            let left = Factor::at(&self.vectors.v, across.rows, 0, 0);
-            let right = Factor::at(&inner.v, strip.len(), 0, 0);
-            add_product(sizes, -T::ONE, left, right, (&mut c.v, row * n + strip.start, n));
-        }
+        let (height, k) = (self.vectors.rows, across.rows);
+        let work = (2 * height * k).saturating_mul(columns.len());
+        let width = strip_width(columns.len(), STRIP);
+        run_columns(&mut c.v[row * n..], n, columns, (width, work), |range, mut strip| {
+            let (width, rows) = (range.len(), 0..height);
+            let mut inner = vec![T::ZERO; k * width];
+            strip.multiply_rows(Factor::at(&across.v, height, 0, 0), k, rows.clone(), &mut inner);
+            let vectors = Factor::at(&self.vectors.v, k, 0, 0);
+            strip.add_product(rows, -T::ONE, vectors, k, Factor::at(&inner, width, 0, 0));
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::matrix::Matrix;
 use super::real::Real;
+use super::threads::run_each;
 use super::vectors::{dot, load};
 use crate::tensor::wide_function;
 
@@ -70,9 +71,11 @@ impl<T: Real> RotatedRows<T> {
     }
 
     fn apply(&mut self) {
-        for strip in self.strips.chunks_exact_mut((self.rows * self.width).max(1)) {
-            rotate_strip(strip, self.width, &self.waiting);
-        }
+        let (width, waiting, size) = (self.width, &self.waiting, self.rows * self.width);
+        let mut strips: Vec<&mut [T]> = self.strips.chunks_exact_mut(size.max(1)).collect();
+        run_each(&mut strips, width * waiting.len(), |strip| {
+            rotate_strip(strip, width, waiting)
+        });
         self.waiting.clear();
     }
 

@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 /// Consecutive columns of a matrix.
 pub(crate) struct Columns<'a, T> {
     /// The first element of the first row.
-    first: *mut T,
-    rows: usize,
+    pub(super) first: *mut T,
+    pub(super) rows: usize,
     /// The distance of rows.
-    stride: usize,
-    width: usize,
-    matrix: PhantomData<&'a mut [T]>,
+    pub(super) stride: usize,
+    pub(super) width: usize,
+    pub(super) matrix: PhantomData<&'a mut [T]>,
 }
 
 impl<T> Columns<'_, T> {
@@ -21,6 +21,25 @@ impl<T> Columns<'_, T> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the row is within the matrix, and nobody else has these columns.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.stride), self.width) }
+    }
+
+    /// An element; `None` if there is no such row or column.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, row: usize, column: usize) -> Option<&mut T> {
+        match row < self.rows {
+            true => self.row(row).get_mut(column),
+            false => None,
+        }
+    }
+}
+
+impl<'a, T> Columns<'a, T> {
+    /// The elements of all rows.
+    pub(crate) fn into_rows(self) -> impl Iterator<Item = &'a mut [T]> {
+        (0..self.rows).map(move |row| {
+            // SAFETY: as in `row`; each row is given away once.
+            unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.stride), self.width) }
+        })
     }
 }
 
@@ -34,21 +53,55 @@ impl Pool {
         width: usize,
         f: impl Fn(usize, Columns<'_, T>) + Sync,
     ) {
-        let (rows, first) = (matrix.len() / stride, SharedPtr(matrix.as_mut_ptr()));
-        if rows == 0 {
-            return;
+        let matrix = Shared::new(matrix, stride, width);
+        if matrix.rows > 0 {
+            self.run(stride.div_ceil(width), |i| f(i, matrix.part(i)));
         }
-        self.run(stride.div_ceil(width), |i| {
-            let columns = Columns {
-                // In the first row of the slice, which is borrowed for the run. Parts have different columns.
-                first: first.at(i * width),
-                rows,
-                stride,
-                width: width.min(stride - i * width),
-                matrix: PhantomData,
-            };
-            f(i, columns);
-        });
+    }
+
+    /// [`Pool::run_columns`] for the same columns of two matrices of one size. Panics as it does, or if sizes differ.
+    pub(crate) fn run_column_pairs<A: Send, B: Send>(
+        &self,
+        (a, b): (&mut [A], &mut [B]),
+        stride: usize,
+        width: usize,
+        f: impl Fn(usize, Columns<'_, A>, Columns<'_, B>) + Sync,
+    ) {
+        assert_eq!(a.len(), b.len());
+        let (a, b) = (Shared::new(a, stride, width), Shared::new(b, stride, width));
+        if a.rows > 0 {
+            self.run(stride.div_ceil(width), |i| f(i, a.part(i), b.part(i)));
+        }
+    }
+}
+
+/// A matrix whose parts several threads write.
+struct Shared<T> {
+    first: SharedPtr<T>,
+    rows: usize,
+    stride: usize,
+    width: usize,
+}
+
+impl<T: Send> Shared<T> {
+    fn new(matrix: &mut [T], stride: usize, width: usize) -> Shared<T> {
+        Shared {
+            first: SharedPtr(matrix.as_mut_ptr()),
+            rows: matrix.len() / stride,
+            stride,
+            width,
+        }
+    }
+
+    /// Part `i`, which is taken once. It begins in the first row of the matrix, which its caller has borrowed for the run.
+    fn part(&self, i: usize) -> Columns<'_, T> {
+        Columns {
+            first: self.first.at(i * self.width),
+            rows: self.rows,
+            stride: self.stride,
+            width: self.width.min(self.stride - i * self.width),
+            matrix: PhantomData,
+        }
     }
 }
 
@@ -69,6 +122,20 @@ mod tests {
             assert_eq!(v, want, "{i}");
         }
         Pool::new(1).run_columns(&mut matrix[..3], 10, 4, |_, _| panic!("no row"));
+    }
+
+    #[test]
+    fn elements_and_rows_are_those_of_the_columns() {
+        let mut matrix: Vec<usize> = (0..33).collect();
+        Pool::new(2).run_columns(&mut matrix, 11, 4, |part, mut columns| {
+            let width = if part == 2 { 3 } else { 4 };
+            assert_eq!(columns.get(2, 0).copied(), Some(22 + 4 * part));
+            assert!(columns.get(3, 0).is_none() && columns.get(0, width).is_none());
+            let rows: Vec<&mut [usize]> = columns.into_rows().collect();
+            assert!(rows.len() == 3 && rows.iter().all(|r| r.len() == width));
+            rows.into_iter().flatten().for_each(|v| *v += 100);
+        });
+        assert!(matrix.iter().enumerate().all(|(i, v)| *v == i + 100));
     }
 
     #[test]

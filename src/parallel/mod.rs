@@ -15,7 +15,9 @@
 mod cancel;
 mod columns;
 pub(crate) use columns::Columns;
+mod lent;
 mod priority;
+mod products;
 mod start;
 mod wake;
 

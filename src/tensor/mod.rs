@@ -44,7 +44,7 @@ pub(crate) use lost::{end_process, explain_lost_files};
 pub(crate) use mapped::{COMPILED_MAGIC, map_file, mapped_bytes};
 pub(crate) use neighbours::{Neighbours, POINTS, Reads};
 pub(crate) use places::{Places, gather_weighted};
-pub(crate) use product::{Factor, Product, add_product, matmul, matmul_f64, matmul_f64_strided, subtract_within};
+pub(crate) use product::{Factor, Product, add_product, matmul, matmul_f64, matmul_f64_strided, subtract_from_columns};
 pub(crate) use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
 pub(crate) use rounded::{RealBf16, RealF16, f32_to_i32, f32_to_i32_within, f64_to_i32, f64_to_i32_within};
 pub(crate) use saved::SavedBytes;

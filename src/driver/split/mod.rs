@@ -20,13 +20,15 @@ pub(super) use self::tail::InterpretedTail;
 use super::compile::Request;
 use super::inputs::bind::{BoundInputs, Value};
 use super::run::executable_inputs;
-use super::session::Session;
+use super::session::{Session, thread_count};
 use crate::diag::Diagnostic;
 use crate::graph::{GraphModule, NodeId};
 use crate::interp::{Hooked, Hooks, Interpreter, RunningNode};
+use crate::parallel::Pool;
 use crate::runtime::{Executable, cancelled};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// A graph split into a compiled head and a tail.
 pub(super) struct SplitExecutable {
@@ -40,6 +42,8 @@ pub(super) struct SplitExecutable {
     regions: Option<Regions>,
     /// The session that compiles regions. It cancels calls, between two nodes.
     session: Session,
+    /// The threads of what is interpreted: nodes are few, but their tensors may be large.
+    pool: Arc<Pool>,
 }
 
 /// The regions of a tail.
@@ -125,6 +129,7 @@ impl SplitExecutable {
             computed,
             regions: plan.map(|plan| Regions::new(plan, request.clone())),
             session: session.for_regions(),
+            pool: Pool::shared(thread_count(request.threads)),
         }
     }
 
@@ -164,7 +169,8 @@ impl SplitExecutable {
         };
         let mut interpreter = Interpreter::new(module);
         set_state(&mut interpreter);
-        interpreter.run_with(bound.values.clone(), &mut compiled)
+        self.pool
+            .lend(|| interpreter.run_with(bound.values.clone(), &mut compiled))
     }
 
     /// The results of the head, by node of the split graph.

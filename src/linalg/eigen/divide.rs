@@ -5,7 +5,8 @@ use super::secular::{RankOne, Roots, secular_roots};
 use super::undivided_eigen;
 use crate::linalg::matrix::Matrix;
 use crate::linalg::real::Real;
-use crate::tensor::{Factor, add_product};
+use crate::linalg::threads::{add_product_by_rows, run_each};
+use crate::tensor::Factor;
 
 /// The largest matrix that is not divided.
 const WHOLE: usize = 16;
@@ -27,8 +28,15 @@ pub(in crate::linalg) fn tridiagonal_eigen<T: Real>(d: &mut [f64], e: &mut [f64]
     d[middle - 1] -= beside.abs();
     d[middle] -= beside.abs();
     let ((d, other_d), (e, other_e)) = (d.split_at_mut(middle), e.split_at_mut(middle));
-    let halves = [tridiagonal_eigen(d, e), tridiagonal_eigen(other_d, other_e)];
-    join(&halves, beside)
+    let mut halves = [(d, e, None), (other_d, other_e, None)];
+    // Both are as much work, and few threads divide it further.
+    run_each(&mut halves, n * n * n / 8, |(d, e, found)| {
+        *found = Some(tridiagonal_eigen::<T>(d, e))
+    });
+    match halves {
+        [(.., Some(first)), (.., Some(second))] => join(&[first, second], beside),
+        _ => unreachable!("both halves were computed"),
+    }
 }
 
 /// Which half of an eigenvector may have elements other than zero.
@@ -164,7 +172,7 @@ impl<T: Real> Halves<T> {
             let left = Factor::at(&factors, k, 0, terms.start);
             let right = Factor::at(&packed, n, terms.start, columns.start);
             let sizes = [k, columns.len(), terms.len()];
-            add_product(sizes, T::ONE, left, right, (&mut out.v, columns.start, n));
+            add_product_by_rows(sizes, T::ONE, left, right, (&mut out.v, columns.start, n));
         }
         out
     }

@@ -17,6 +17,7 @@ use super::qr::{apply_reflections_of_rows, basis_of_rows};
 use super::real::{Real, in_dtype};
 use super::rotations::RotatedRows;
 use super::scale::{divide_all, magnitude};
+use super::threads::{Join, in_parts, work_of};
 
 /// The eigenvalues of every matrix in ascending order. Only one triangle counts. `check` is called with the index of each matrix with
 /// elements that are not finite; unless it returns an error, the eigenvalues are NaN.
@@ -36,11 +37,10 @@ fn eigenvalues_in<T: Real, E>(
     lower: bool,
     check: &dyn Fn(usize) -> Result<(), E>,
 ) -> Result<Vec<f64>, E> {
-    let mut bands = vec![];
-    each_symmetric::<T, E>(all, lower, check, |n, m| {
+    let found = each_symmetric::<T, Vec<Band>>(all, lower, |bands, n, m| {
         bands.push(m.map_or_else(|| Band::undefined(n), tridiagonal_band));
-    })?;
-    Ok(eigenvalues_of_bands(bands))
+    });
+    Ok(eigenvalues_of_bands(checked(found, check)?))
 }
 
 /// [`eigenvalues`] with the eigenvectors as columns. These are NaN too for a matrix that is not finite, except for a single element.
@@ -61,8 +61,7 @@ fn eigenvectors_in<T: Real, E>(
     lower: bool,
     check: &dyn Fn(usize) -> Result<(), E>,
 ) -> Result<(Vec<f64>, Results), E> {
-    let (mut values, mut vectors) = (vec![], vec![]);
-    each_symmetric::<T, E>(all, lower, check, |n, m| {
+    let found = each_symmetric::<T, (Vec<f64>, Vec<T>)>(all, lower, |(values, vectors), n, m| {
         if let Some(m) = m {
             let (s, mut v) = symmetric_eigen(m);
             values.extend(s);
@@ -72,35 +71,53 @@ fn eigenvectors_in<T: Real, E>(
             let vector = if n == 1 { T::ONE } else { T::nearest(f64::NAN) };
             vectors.extend(std::iter::repeat_n(vector, n * n));
         }
-    })?;
+    });
+    let (values, vectors) = checked(found, check)?;
     Ok((values, T::results(vectors)))
 }
 
-/// Calls `f` for the symmetric matrices that the given triangles describe, with these in the upper triangle; with `None` for one with
-/// elements that are not finite.
-fn each_symmetric<T: Real, E>(
+/// Results for matrices, and the indices of those with elements that are not finite.
+pub(super) type Found<R> = (R, Vec<usize>);
+
+/// The results, after a call of `check` for each matrix with elements that are not finite.
+pub(super) fn checked<R, E>((results, undefined): Found<R>, check: &dyn Fn(usize) -> Result<(), E>) -> Result<R, E> {
+    undefined.into_iter().try_for_each(check)?;
+    Ok(results)
+}
+
+/// Returns what calls of `f` made of it for the symmetric matrices that the given triangles describe, with these
+/// in the upper triangle; with `None` for one with elements that are not finite.
+fn each_symmetric<T: Real, R: Default + Join>(
     all: &Matrices,
     lower: bool,
-    check: &dyn Fn(usize) -> Result<(), E>,
-    mut f: impl FnMut(usize, Option<&mut Matrix<T>>),
-) -> Result<(), E> {
-    let (n, mut m) = (all.rows, Matrix::zeros(0, 0));
-    for i in 0..all.count {
-        match lower {
-            true => all.read_transposed(i, &mut m),
-            false => all.read(i, &mut m),
-        }
-        // The other triangle does not count, whatever it contains.
-        for r in 1..n {
-            m.v[r * n..r * n + r].fill(T::ZERO);
-        }
-        let finite = m.is_finite();
-        if !finite {
-            check(i)?;
-        }
-        f(n, finite.then_some(&mut m));
-    }
-    Ok(())
+    f: impl Fn(&mut R, usize, Option<&mut Matrix<T>>) + Sync,
+) -> Found<R> {
+    // A reduction takes four times as long as a factorisation.
+    in_parts(
+        all.count,
+        1,
+        work_of(all.rows, all.columns).saturating_mul(4),
+        |range| {
+            let (n, mut m) = (all.rows, Matrix::zeros(0, 0));
+            let (mut found, mut undefined) = (R::default(), vec![]);
+            for i in range {
+                match lower {
+                    true => all.read_transposed(i, &mut m),
+                    false => all.read(i, &mut m),
+                }
+                // The other triangle does not count, whatever it contains.
+                for r in 1..n {
+                    m.v[r * n..r * n + r].fill(T::ZERO);
+                }
+                let finite = m.is_finite();
+                if !finite {
+                    undefined.push(i);
+                }
+                f(&mut found, n, finite.then_some(&mut m));
+            }
+            (found, undefined)
+        },
+    )
 }
 
 /// The tridiagonal form of a symmetric matrix of finite numbers. Only the upper triangle counts, and is overwritten.

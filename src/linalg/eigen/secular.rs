@@ -3,8 +3,10 @@
 
 use crate::linalg::LANES;
 use crate::linalg::real::Real;
+use crate::linalg::threads::in_parts;
 use crate::linalg::vectors::{add_lanes, dot};
 use crate::tensor::wide_function;
+use std::ops::Range;
 
 /// The maximum number of steps per root. Five are common. At worst, each step halves the interval.
 const STEPS: usize = 100;
@@ -17,7 +19,6 @@ pub(super) struct RankOne<'a> {
 }
 
 /// The eigenvalues in ascending order.
-#[derive(Default)]
 pub(super) struct Roots {
     pub(super) values: Vec<f64>,
     /// For each eigenvalue, the index of an element of `d` next to it, and the distance from there. The distance is more exact than the
@@ -27,34 +28,62 @@ pub(super) struct Roots {
     z: Vec<f64>,
 }
 
+/// The roots of the secular equation.
+pub(super) fn secular_roots(m: &RankOne<'_>) -> Roots {
+    let n = m.d.len();
+    let places = in_parts(n, 1, ROOT_WORK * n, |roots| places_of(m, roots));
+    let z = in_parts(n, 1, DIVISION_WORK * n, |elements| exact_z(m, &places, elements));
+    let values = places.iter().map(|(origin, shift)| m.d[*origin] + shift).collect();
+    Roots { values, places, z }
+}
+
+/// What finding a root and changing an element of z cost per pole, in multiplications.
+const ROOT_WORK: usize = 64;
+const DIVISION_WORK: usize = 8;
+
 wide_function! {
-    /// The roots of the secular equation.
-    pub(super) fn secular_roots = all_roots(m: &RankOne<'_>) -> Roots
+    /// Some of the roots.
+    fn places_of = places_of_body(m: &RankOne<'_>, roots: Range<usize>) -> Vec<(usize, f64)>
 }
 
 #[inline(always)]
-fn all_roots(m: &RankOne<'_>) -> Roots {
-    let n = m.d.len();
-    let (mut out, mut line) = (Roots::default(), vec![0.0; n]);
-    out.z.resize(n, -1.0);
-    for j in 0..n {
-        let (origin, shift) = match n {
+fn places_of_body(m: &RankOne<'_>, roots: Range<usize>) -> Vec<(usize, f64)> {
+    let (n, mut out) = (m.d.len(), Vec::with_capacity(roots.len()));
+    let mut line = vec![0.0; n];
+    for j in roots {
+        out.push(match n {
             1 => (0, m.strength * m.z[0] * m.z[0]),
             _ => root(m, j, &mut line),
-        };
-        out.places.push((origin, shift));
-        out.values.push(m.d[origin] + shift);
-        set_gaps(m, origin, &mut line);
-        let pole = m.d[j];
-        out.z[j] *= line[j] - shift;
-        for range in [0..j, j + 1..n] {
-            let (z, gaps, d) = (&mut out.z[range.clone()], &line[range.clone()], &m.d[range]);
+        });
+    }
+    out
+}
+
+wide_function! {
+    /// Some elements of the z for which all roots are exact.
+    fn exact_z = exact_z_body(m: &RankOne<'_>, places: &[(usize, f64)], elements: Range<usize>) -> Vec<f64>
+}
+
+#[inline(always)]
+fn exact_z_body(m: &RankOne<'_>, places: &[(usize, f64)], elements: Range<usize>) -> Vec<f64> {
+    let (start, end) = (elements.start, elements.end);
+    let mut out = vec![-1.0; elements.len()];
+    for (j, &(origin, shift)) in places.iter().enumerate() {
+        let (from, pole) = (m.d[origin], m.d[j]);
+        if elements.contains(&j) {
+            out[j - start] *= (pole - from) - shift;
+        }
+        for range in [start..end.min(j), start.max(j + 1)..end] {
+            if range.is_empty() {
+                continue;
+            }
+            let (z, d) = (&mut out[range.start - start..range.end - start], &m.d[range]);
             for i in 0..z.len() {
-                z[i] *= (gaps[i] - shift) / (d[i] - pole);
+                z[i] *= ((d[i] - from) - shift) / (d[i] - pole);
             }
         }
     }
-    for (x, z) in out.z.iter_mut().zip(m.z) {
+    for (x, z) in out.iter_mut().zip(&m.z[elements]) {
         *x = x.max(0.0).sqrt().copysign(*z);
     }
     out

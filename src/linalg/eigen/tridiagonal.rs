@@ -2,10 +2,11 @@
 //! is updated with all of them by a matrix product (LAPACK's `latrd` and `sytrd`).
 
 use crate::linalg::LANES;
-use crate::linalg::blocks::blocks;
+use crate::linalg::blocks::BLOCK;
 use crate::linalg::householder::scaled_reflection;
 use crate::linalg::matrix::Matrix;
 use crate::linalg::real::Real;
+use crate::linalg::threads::run_row_blocks;
 use crate::linalg::vectors::{add_lanes, add_scaled, dot, load, subtract_rows};
 use crate::tensor::{Factor, add_product, wide_function};
 use std::ops::Range;
@@ -203,12 +204,12 @@ fn add_groups<T: Real, const N: usize>(
 /// Subtracts `v w^T + w v^T` from the upper triangle of the rows from `end` on.
 fn update_rest<T: Real>(a: &mut Matrix<T>, end: usize, v: &[T], w: &[T]) {
     let n = a.columns;
-    for rows in blocks(n - end) {
-        let (from, to) = (end + rows.start, end + rows.end);
+    run_row_blocks(&mut a.v[end * n..], n, BLOCK, |first, rows| {
+        let from = end + first;
         for (left, right) in [(v, w), (w, v)] {
             let (left, right) = (Factor::at(left, n, 0, from), Factor::at(right, n, 0, from));
-            let sizes = [to - from, n - from, PANEL];
-            add_product(sizes, -T::ONE, left.transposed(), right, (&mut a.v, from * n + from, n));
+            let sizes = [rows.len() / n, n - from, PANEL];
+            add_product(sizes, -T::ONE, left.transposed(), right, (rows, from, n));
         }
-    }
+    });
 }

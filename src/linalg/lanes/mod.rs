@@ -17,6 +17,7 @@ mod vectors;
 
 use super::LANES;
 use super::real::Real;
+use std::ops::Range;
 
 /// One element of each matrix.
 pub(super) type Lanes = [f64; LANES];
@@ -32,9 +33,9 @@ pub(super) fn suits(count: usize, rows: usize, columns: usize) -> bool {
     count >= MIN_COUNT && rows.max(columns) <= MAX_SIZE
 }
 
-/// The first index of each group of matrices.
-pub(super) fn groups(count: usize) -> impl Iterator<Item = usize> {
-    (0..count).step_by(LANES)
+/// The first index of each group of the matrices in `range`, which begins with a group.
+pub(super) fn groups(range: Range<usize>) -> impl Iterator<Item = usize> {
+    range.step_by(LANES)
 }
 
 /// The indices of the matrices of a group. Surplus lanes repeat the last matrix.

@@ -8,8 +8,10 @@ use super::{Interleaved, groups, places};
 use crate::linalg::LANES;
 use crate::linalg::bands::{append_ascending, append_descending};
 use crate::linalg::batch::Matrices;
+use crate::linalg::eigen::{Found, checked};
 use crate::linalg::matrix::Matrix;
 use crate::linalg::svd::{Svd, complete_basis};
+use crate::linalg::threads::{Join, in_parts, work_of};
 use crate::types::DType;
 
 /// The maximum number of rows or columns for eigenvalues and singular values. Eight larger matrices of f64 do not stay in the second cache.
@@ -31,31 +33,39 @@ struct Group {
     scales: [f64; LANES],
 }
 
-/// Calls `f` with the tridiagonal matrices of each group, and its number of matrices. `check` is called with the index of each matrix with
-/// elements that are not finite; only one triangle counts.
-fn each_group<E>(
+/// Returns what calls of `f` made of it with the tridiagonal matrices of each group, and its number of matrices.
+/// Only one triangle counts.
+fn each_group<R: Default + Join>(
     all: &Matrices,
     lower: bool,
-    check: &dyn Fn(usize) -> Result<(), E>,
-    mut f: impl FnMut(&mut Group, usize),
-) -> Result<(), E> {
-    let mut group = Group {
-        m: Interleaved::zeros(0, 0),
-        t: Tridiagonals::default(),
-        scales: [1.0; LANES],
-    };
-    for first in groups(all.count) {
-        let count = (all.count - first).min(LANES);
-        all.interleave(places(first, all.count), false, &mut group.m);
-        mirror(&mut group.m, lower);
-        group.scales = scale(&mut group.m);
-        for l in (0..count).filter(|l| group.scales[*l].is_nan()) {
-            check(first + l)?;
+    f: impl Fn(&mut R, &mut Group, usize) + Sync,
+) -> Found<R> {
+    in_parts(all.count, LANES, spectrum_work(all), |range| {
+        let mut group = Group {
+            m: Interleaved::zeros(0, 0),
+            t: Tridiagonals::default(),
+            scales: [1.0; LANES],
+        };
+        let (mut found, mut undefined) = (R::default(), vec![]);
+        for first in groups(range.clone()) {
+            let count = (range.end - first).min(LANES);
+            all.interleave(places(first, all.count), false, &mut group.m);
+            mirror(&mut group.m, lower);
+            group.scales = scale(&mut group.m);
+            undefined.extend((0..count).filter(|l| group.scales[*l].is_nan()).map(|l| first + l));
+            ql::tridiagonal(&mut group.m, &mut group.t);
+            f(&mut found, &mut group, count);
         }
-        ql::tridiagonal(&mut group.m, &mut group.t);
-        f(&mut group, count);
-    }
-    Ok(())
+        (found, undefined)
+    })
+}
+
+/// The work for the eigenvalues or singular values of a matrix: that of four factorisations, and square roots and divisions.
+fn spectrum_work(all: &Matrices) -> usize {
+    let least = all.rows.min(all.columns);
+    work_of(all.rows, all.columns)
+        .saturating_add(least * least * 8)
+        .saturating_mul(4)
 }
 
 /// Copies one triangle to the other.
@@ -76,15 +86,14 @@ pub(in crate::linalg) fn eigenvalues<E>(
     lower: bool,
     check: &dyn Fn(usize) -> Result<(), E>,
 ) -> Result<Vec<f64>, E> {
-    let mut out = vec![];
-    each_group(all, lower, check, |group, count| {
+    let found = each_group::<Vec<f64>>(all, lower, |out, group, count| {
         let Group { t, scales, .. } = group;
         ql::diagonalise(&mut t.diagonal, &mut t.below);
         for (l, scale) in scales.iter().enumerate().take(count) {
-            append_ascending(t.diagonal.iter().map(|x| x[l]), *scale, &mut out);
+            append_ascending(t.diagonal.iter().map(|x| x[l]), *scale, out);
         }
-    })?;
-    Ok(out)
+    });
+    checked(found, check)
 }
 
 /// The eigenvalues of each matrix in ascending order, and the eigenvectors as columns. They are NaN if the matrix is not finite, except
@@ -95,9 +104,8 @@ pub(in crate::linalg) fn eigenvectors<E>(
     check: &dyn Fn(usize) -> Result<(), E>,
 ) -> Result<(Vec<f64>, Vec<f64>), E> {
     let n = all.rows;
-    let (mut values, mut out) = (vec![], vec![]);
-    let (mut vectors, mut order) = (Interleaved::zeros(0, 0), vec![]);
-    each_group(all, lower, check, |group, count| {
+    let found = each_group::<(Vec<f64>, Vec<f64>)>(all, lower, |(values, out), group, count| {
+        let (mut vectors, mut order) = (Interleaved::zeros(0, 0), vec![]);
         ql::basis(&group.m, &group.t, &mut vectors);
         ql::diagonalise_vectors(&mut group.t, &mut vectors);
         let d = &group.t.diagonal;
@@ -114,26 +122,28 @@ pub(in crate::linalg) fn eigenvectors<E>(
                 out.extend(order.iter().map(|&j| vectors.v[j * n + i][l]));
             }
         }
-    })?;
-    Ok((values, out))
+    });
+    checked(found, check)
 }
 
 /// The singular values of matrices of finite numbers in descending order.
 pub(in crate::linalg) fn singular_values(all: &Matrices) -> Vec<f64> {
-    let (mut m, mut b, mut out) = (Interleaved::zeros(0, 0), Bidiagonals::default(), vec![]);
     if all.rows.min(all.columns) == 0 {
-        return out;
+        return vec![];
     }
-    for first in groups(all.count) {
-        all.interleave(places(first, all.count), all.rows < all.columns, &mut m);
-        let scales = scale(&mut m);
-        implicit_qr::bidiagonal(&mut m, &mut b);
-        implicit_qr::diagonalise(&mut b.diagonal, &mut b.above);
-        for (l, scale) in scales.iter().enumerate().take(all.count - first) {
-            append_descending(b.diagonal.iter().map(|x| x[l]), *scale, &mut out);
+    in_parts(all.count, LANES, spectrum_work(all), |range| {
+        let (mut m, mut b, mut out) = (Interleaved::zeros(0, 0), Bidiagonals::default(), vec![]);
+        for first in groups(range.clone()) {
+            all.interleave(places(first, all.count), all.rows < all.columns, &mut m);
+            let scales = scale(&mut m);
+            implicit_qr::bidiagonal(&mut m, &mut b);
+            implicit_qr::diagonalise(&mut b.diagonal, &mut b.above);
+            for (l, scale) in scales.iter().enumerate().take(range.end - first) {
+                append_descending(b.diagonal.iter().map(|x| x[l]), *scale, &mut out);
+            }
         }
-    }
-    out
+        out
+    })
 }
 
 /// Vectors count as orthogonal up to this cosine: a few rounding errors of f64; for f32, far less than one rounding error.
@@ -253,7 +263,7 @@ mod tests {
         for (rows, columns) in [(1, 1), (3, 3), (2, 5), (9, 4), (16, 16), (24, 23)] {
             let (all, n) = (samples(rows, columns), rows.min(columns));
             let alone = super::singular_values(&all);
-            let groups = groups(COUNT).flat_map(|first| svd_of_group(&all, first));
+            let groups = groups(0..COUNT).flat_map(|first| svd_of_group(&all, first));
             for (k, (u, s, v)) in groups.enumerate() {
                 check(&all.matrix(k), &u, &s, &v);
                 let near = |(x, y): (&f64, &f64)| (x - y).abs() <= 1e-13 * s[0];

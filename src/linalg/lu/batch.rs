@@ -7,6 +7,7 @@ use crate::linalg::lanes::lu::Pivots;
 use crate::linalg::lanes::{self, Interleaved};
 use crate::linalg::matrix::Matrix;
 use crate::linalg::real::{Real, in_dtype};
+use crate::linalg::threads::{Join, parts_of, room};
 
 /// LU factors.
 pub(super) enum Factors<'a, T> {
@@ -16,23 +17,34 @@ pub(super) enum Factors<'a, T> {
     Many(&'a Interleaved, &'a Pivots, usize),
 }
 
-/// Calls `f` with the LU factors of all matrices in their order.
-pub(super) fn each_lu<T: Real>(a: &Matrices, mut f: impl FnMut(Factors<T>)) {
-    if lanes::suits(a.count, a.rows, a.columns) {
-        let (mut m, mut pivots) = (Interleaved::zeros(a.rows, a.columns), Pivots::default());
-        for first in lanes::groups(a.count) {
-            a.interleave(lanes::places(first, a.count), false, &mut m);
-            lanes::lu::lu(&mut m, &mut pivots);
-            f(Factors::Many(&m, &pivots, (a.count - first).min(LANES)));
+/// Returns what `start` returns for the number of matrices, after calls of `f` with it and the LU factors of all of them in their order.
+/// The last argument of `f` is scratch memory.
+fn each_lu<T: Real, R: Join>(
+    a: &Matrices,
+    start: impl Fn(usize) -> R + Sync,
+    f: impl Fn(&mut R, Factors<T>, &mut Interleaved) + Sync,
+) -> R {
+    let side_by_side = lanes::suits(a.count, a.rows, a.columns);
+    parts_of(a, side_by_side, |range| {
+        let (mut found, mut scratch) = (start(room(&range, a.count)), Interleaved::zeros(0, 0));
+        if side_by_side {
+            let (mut m, mut pivots) = (Interleaved::zeros(a.rows, a.columns), Pivots::default());
+            for first in lanes::groups(range.clone()) {
+                a.interleave(lanes::places(first, a.count), false, &mut m);
+                lanes::lu::lu(&mut m, &mut pivots);
+                let factors = Factors::Many(&m, &pivots, (range.end - first).min(LANES));
+                f(&mut found, factors, &mut scratch);
+            }
+            return found;
         }
-        return;
-    }
-    let mut m = Matrix::zeros(0, 0);
-    for i in 0..a.count {
-        a.read(i, &mut m);
-        let (pivots, singular) = lu(&mut m);
-        f(Factors::One(&m, &pivots, singular));
-    }
+        let mut m = Matrix::zeros(0, 0);
+        for i in range {
+            a.read(i, &mut m);
+            let (pivots, singular) = lu(&mut m);
+            f(&mut found, Factors::One(&m, &pivots, singular), &mut scratch);
+        }
+        found
+    })
 }
 
 /// The factors of every matrix as LAPACK stores them, the 1-based pivot rows, and the 1-based position of the first zero pivot (0 if there
@@ -42,19 +54,21 @@ pub(crate) fn factors_of_all(all: &Matrices) -> (Results, Vec<usize>, Vec<usize>
 }
 
 fn factors_in<T: Real>(matrices: &Matrices) -> (Results, Vec<usize>, Vec<usize>) {
-    let (mut all, mut pivots, mut info) = (Vec::with_capacity(matrices.len()), vec![], vec![]);
-    each_lu::<T>(matrices, |factors| match factors {
-        Factors::One(m, found, singular) => {
-            all.extend_from_slice(&m.v);
-            pivots.extend_from_slice(found);
-            info.push(singular);
-        }
-        Factors::Many(m, found, count) => {
-            m.append(count, false, &mut all);
-            (0..count).for_each(|l| pivots.extend(found.rows.iter().map(|p| p[l])));
-            info.extend_from_slice(&found.singular[..count]);
-        }
-    });
+    let size = matrices.rows * matrices.columns;
+    let start = |count: usize| (Vec::with_capacity(count * size), vec![], vec![]);
+    let (all, pivots, info) =
+        each_lu::<T, (Vec<T>, _, _)>(matrices, start, |(all, pivots, info), factors, _| match factors {
+            Factors::One(m, found, singular) => {
+                all.extend_from_slice(&m.v);
+                pivots.extend_from_slice(found);
+                info.push(singular);
+            }
+            Factors::Many(m, found, count) => {
+                m.append(count, false, all);
+                (0..count).for_each(|l| pivots.extend(found.rows.iter().map(|p| p[l])));
+                info.extend_from_slice(&found.singular[..count]);
+            }
+        });
     (T::results(all), pivots, info)
 }
 
@@ -64,18 +78,18 @@ pub(crate) fn inverses(all: &Matrices) -> (Results, Vec<usize>) {
 }
 
 fn inverses_in<T: Real>(matrices: &Matrices) -> (Results, Vec<usize>) {
-    let (mut all, mut info) = (Vec::with_capacity(matrices.len()), vec![]);
-    let mut side_by_side = Interleaved::zeros(0, 0);
-    each_lu::<T>(matrices, |factors| match factors {
+    let size = matrices.rows * matrices.columns;
+    let start = |count: usize| (Vec::with_capacity(count * size), vec![]);
+    let (all, info) = each_lu::<T, (Vec<T>, _)>(matrices, start, |(all, info), factors, side_by_side| match factors {
         Factors::One(m, pivots, singular) => {
             info.push(singular);
             all.append(&mut inverse_of(m, pivots).v);
         }
         Factors::Many(m, pivots, count) => {
             side_by_side.set_eye(matrices.rows);
-            lanes::lu::solve_factored(m, pivots, &mut side_by_side);
+            lanes::lu::solve_factored(m, pivots, side_by_side);
             info.extend_from_slice(&pivots.singular[..count]);
-            side_by_side.append(count, false, &mut all);
+            side_by_side.append(count, false, all);
         }
     });
     (T::results(all), info)
@@ -87,14 +101,12 @@ pub(crate) fn determinants(all: &Matrices) -> Vec<f64> {
 }
 
 fn determinants_in<T: Real>(matrices: &Matrices) -> Vec<f64> {
-    let mut all = vec![];
-    each_lu::<T>(matrices, |factors| match factors {
+    each_lu::<T, Vec<f64>>(matrices, Vec::with_capacity, |all, factors, _| match factors {
         Factors::One(m, pivots, _) => all.push((0..m.rows).fold(pivot_sign(pivots), |d, i| d * m.at(i, i).into())),
         Factors::Many(m, pivots, count) => {
             all.extend((0..count).map(|l| (0..m.rows).fold(pivots.sign(l), |d, i| d * m.at(i, i)[l])))
         }
-    });
-    all
+    })
 }
 
 /// The sign of every determinant, and the logarithm of its magnitude.
@@ -103,22 +115,23 @@ pub(crate) fn signs_and_logarithms(all: &Matrices) -> (Vec<f64>, Vec<f64>) {
 }
 
 fn signs_and_logarithms_in<T: Real>(matrices: &Matrices) -> (Vec<f64>, Vec<f64>) {
-    let (mut signs, mut logs) = (vec![], vec![]);
-    let mut push = |sign: f64, diagonal: &mut dyn Iterator<Item = f64>| {
-        let (mut s, mut log) = (sign, 0.0);
-        for p in diagonal {
-            // As in torch, 0 and NaN have the sign 0.
-            s *= if p == 0.0 || p.is_nan() { 0.0 } else { p.signum() };
-            log += p.abs().ln();
-        }
-        signs.push(s);
-        logs.push(log);
-    };
-    each_lu::<T>(matrices, |factors| match factors {
-        Factors::One(m, pivots, _) => push(pivot_sign(pivots), &mut (0..m.rows).map(|i| m.at(i, i).into())),
+    let all = each_lu::<T, Vec<(f64, f64)>>(matrices, Vec::with_capacity, |all, factors, _| match factors {
+        Factors::One(m, pivots, _) => all.push(sign_and_logarithm(
+            pivot_sign(pivots),
+            (0..m.rows).map(|i| m.at(i, i).into()),
+        )),
         Factors::Many(m, pivots, count) => {
-            (0..count).for_each(|l| push(pivots.sign(l), &mut (0..m.rows).map(|i| m.at(i, i)[l])))
+            all.extend((0..count).map(|l| sign_and_logarithm(pivots.sign(l), (0..m.rows).map(|i| m.at(i, i)[l]))))
         }
     });
-    (signs, logs)
+    all.into_iter().unzip()
+}
+
+/// The sign of the product of the diagonal's elements and `sign`, and the logarithm of the product's magnitude.
+fn sign_and_logarithm(sign: f64, diagonal: impl Iterator<Item = f64>) -> (f64, f64) {
+    diagonal.fold((sign, 0.0), |(s, log), p| {
+        // As in torch, 0 and NaN have the sign 0.
+        let own = if p == 0.0 || p.is_nan() { 0.0 } else { p.signum() };
+        (s * own, log + p.abs().ln())
+    })
 }

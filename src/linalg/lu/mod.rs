@@ -7,9 +7,12 @@ pub(crate) use self::batch::{determinants, factors_of_all, inverses, signs_and_l
 use super::blocks::{BLOCK, blocks};
 use super::matrix::Matrix;
 use super::real::Real;
-use super::triangles::{invert_unit_lower, solve_triangle};
-use super::vectors::add_scaled;
-use crate::tensor::{subtract_within, wide_function};
+use super::threads::{
+    MOVED, is_single, read_strip, run_columns, run_rows, strip_width, subtract_products, write_strip,
+};
+use super::triangles::{invert_factors, solve_triangle};
+use super::vectors::{add_scaled, subtract_rows};
+use crate::tensor::{Factor, wide_function};
 use std::ops::Range;
 
 /// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
@@ -23,10 +26,45 @@ pub(super) fn lu<T: Real>(a: &mut Matrix<T>) -> (Vec<usize>, usize) {
     }
     for columns in blocks(least) {
         lu_columns(a, columns.clone(), columns.end, &mut found);
-        eliminate_rows(a, columns.clone(), columns.clone(), n);
-        subtract_within(&mut a.v, n, columns.end..a.rows, columns.end..n, columns);
+        solve_across(a, columns.clone());
+        let (upper, lower) = a.v.split_at_mut(columns.end * n);
+        let across = Factor::at(upper, n, columns.start, columns.end);
+        subtract_products(lower, n, columns.end..n, columns, across);
     }
     found
+}
+
+/// Solves for the rows `block` of the upper factor in the columns after the block on the diagonal.
+fn solve_across<T: Real>(a: &mut Matrix<T>, block: Range<usize>) {
+    let (n, width) = (a.columns, block.len());
+    if is_single() {
+        return eliminate_top(&mut a.v[block.start * n..block.end * n], n, block, n);
+    }
+    let rest = block.end..n;
+    let corner: Vec<T> = (block.clone().flat_map(|i| a.row(i)[block.clone()].iter().copied())).collect();
+    let (strip, work) = (strip_width(rest.len(), ACROSS), rest.len() * width * width / 2);
+    let rows = &mut a.v[block.start * n..block.end * n];
+    run_columns(rows, n, rest, (strip, work), |range, mut part| {
+        let mut strip = read_strip(&mut part, 0..width, range.len());
+        eliminate_block(&mut strip, &corner);
+        write_strip(&mut part, 0, &strip);
+    });
+}
+
+/// The number of columns that are solved together. With the block on the diagonal, they stay in the first cache.
+const ACROSS: usize = 64;
+
+wide_function! {
+    /// Subtracts from each row those before it, times the elements of a lower triangle.
+    fn eliminate_block = eliminate_block_body<T: Real>(a: &mut Matrix<T>, triangle: &[T])
+}
+
+#[inline(always)]
+fn eliminate_block_body<T: Real>(a: &mut Matrix<T>, triangle: &[T]) {
+    let (width, columns) = (a.rows, a.columns);
+    for i in 1..width {
+        a.subtract_products(i, 0..i, &triangle[i * width..i * width + i], 0..columns);
+    }
 }
 
 /// The number of columns that are eliminated one by one before the columns after them are updated.
@@ -38,23 +76,43 @@ fn lu_columns<T: Real>(a: &mut Matrix<T>, columns: Range<usize>, end: usize, fou
     for start in columns.clone().step_by(PANEL) {
         let now = start..columns.end.min(start + PANEL);
         lu_panel(a, now.clone(), &mut panel, found);
-        eliminate_rows(a, now.start..a.rows, now, end);
+        let n = a.columns;
+        let (known, rest) = a.v[now.start * n..].split_at_mut(now.len() * n);
+        eliminate_top(known, n, now.clone(), end);
+        let (known, work) = (&*known, now.len() * (end - now.end) + now.len() * MOVED);
+        run_rows(rest, n, work, |_, rows| {
+            eliminate_rows(rows, known, n, now.clone(), end)
+        });
     }
 }
 
 wide_function! {
-    /// Subtracts the rows `known`, times the factors that the columns `known` have for them, from `rows` in the columns up to `end`.
-    fn eliminate_rows = eliminate_rows_body<T: Real>(a: &mut Matrix<T>, rows: Range<usize>, known: Range<usize>, end: usize)
+    /// Subtracts from each of the rows of the columns `known` those before it, times its elements, in the columns up to `end`.
+    fn eliminate_top = eliminate_top_body<T: Real>(rows: &mut [T], n: usize, known: Range<usize>, end: usize)
 }
 
 #[inline(always)]
-fn eliminate_rows_body<T: Real>(a: &mut Matrix<T>, rows: Range<usize>, known: Range<usize>, end: usize) {
-    let mut factors = [T::ZERO; BLOCK];
-    for i in rows {
-        let before = known.start..known.end.min(i);
-        let factors = &mut factors[..before.len()];
-        factors.copy_from_slice(&a.row(i)[before.clone()]);
-        a.subtract_products(i, before, factors, known.end..end);
+fn eliminate_top_body<T: Real>(rows: &mut [T], n: usize, known: Range<usize>, end: usize) {
+    for i in 1..known.len() {
+        let (before, row) = rows.split_at_mut(i * n);
+        let (factors, row) = row[known.start..].split_at_mut(known.len());
+        subtract_rows(&mut row[..end - known.end], &factors[..i], &before[known.end..], n);
+    }
+}
+
+wide_function! {
+    /// Subtracts from all rows the rows `before`, times their elements in the columns `known`, in the columns up to `end`.
+    fn eliminate_rows = eliminate_rows_body<T: Real>(rows: &mut [T], before: &[T], n: usize, known: Range<usize>, end: usize)
+}
+
+#[inline(always)]
+fn eliminate_rows_body<T: Real>(rows: &mut [T], before: &[T], n: usize, known: Range<usize>, end: usize) {
+    if end == known.end {
+        return;
+    }
+    for row in rows.chunks_exact_mut(n) {
+        let (factors, row) = row[known.start..].split_at_mut(known.len());
+        subtract_rows(&mut row[..end - known.end], factors, &before[known.end..], n);
     }
 }
 
@@ -133,14 +191,16 @@ pub(super) fn inverse_of<T: Real>(factors: &Matrix<T>, pivots: &[usize]) -> Matr
         return x;
     }
     // The inverse of L is a lower triangle. The pivots swap the columns of the result instead of the rows of the identity.
-    invert_unit_lower(factors, &mut x);
-    solve_triangle(factors, &mut x, true, false);
-    let (mut order, mut line) = (vec![], vec![T::ZERO; n]);
+    invert_factors(factors, &mut x);
+    let mut order = vec![];
     row_order(n, pivots, &mut order);
-    for row in x.v.chunks_exact_mut(n) {
-        order.iter().zip(row.iter()).for_each(|(&j, x)| line[j] = *x);
-        row.copy_from_slice(&line);
-    }
+    run_rows(&mut x.v, n, n * MOVED, |_, rows| {
+        let mut line = vec![T::ZERO; n];
+        for row in rows.chunks_exact_mut(n) {
+            order.iter().zip(row.iter()).for_each(|(&j, x)| line[j] = *x);
+            row.copy_from_slice(&line);
+        }
+    });
     x
 }
 

@@ -4,8 +4,9 @@
 use crate::linalg::householder::scaled_reflection;
 use crate::linalg::matrix::Matrix;
 use crate::linalg::real::Real;
+use crate::linalg::threads::add_product_by_rows;
 use crate::linalg::vectors::{add_rows, dot, inner_products, subtract_rows};
-use crate::tensor::{Factor, add_product, wide_function};
+use crate::tensor::{Factor, wide_function};
 use std::ops::Range;
 
 /// The number of reflections from each side before an update.
@@ -60,7 +61,7 @@ pub(super) fn bidiagonal<T: Real>(a: &mut Matrix<T>) -> Bidiagonal<T> {
                 Factor::at(&update.across, n, 0, end),
             );
             let sizes = [m - end, n - end, 2 * lines];
-            add_product(sizes, -T::ONE, down.transposed(), across, (&mut a.v, end * n + end, n));
+            add_product_by_rows(sizes, -T::ONE, down.transposed(), across, (&mut a.v, end * n + end, n));
         }
     }
     out

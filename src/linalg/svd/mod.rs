@@ -21,6 +21,9 @@ use super::qr::{apply_reflections, apply_reflections_of_rows, basis_of_rows};
 use super::real::{Real, in_dtype};
 use super::rotations::RotatedRows;
 use super::scale::{divide_all, magnitude};
+use super::threads::{in_parts, work_of};
+use crate::linalg::LANES;
+use std::ops::Range;
 
 /// The singular values of matrices of finite numbers in descending order.
 pub(crate) fn singular_values(all: &Matrices) -> Vec<f64> {
@@ -39,7 +42,8 @@ fn singular_values_in<T: Real>(all: &Matrices) -> Vec<f64> {
         }
         scaled_bidiagonal(m)
     };
-    let mut bands: Vec<Band> = (0..all.count).map(bidiagonal_of).collect();
+    let work = work_of(all.rows, all.columns).saturating_mul(4);
+    let mut bands: Vec<Band> = in_parts(all.count, 1, work, |range| range.map(bidiagonal_of).collect());
     diagonalise_all(&mut bands, diagonalise, lanes::implicit_qr::diagonalise);
     let mut out = vec![];
     for band in bands {
@@ -69,30 +73,39 @@ pub(super) type Svd<T> = (Matrix<T>, Vec<f64>, Matrix<T>);
 /// U, the singular values in descending order, and the transpose of V for matrices of finite numbers. U and V are square if `full`.
 pub(crate) fn singular_vectors(all: &Matrices, full: bool) -> (Results, Vec<f64>, Results) {
     if lanes::suits(all.count, all.rows, all.columns) {
-        let groups = lanes::groups(all.count);
-        return pack_svd(
-            all,
-            full,
-            groups.flat_map(|first| lanes::spectra::svd_of_group(all, first)),
-        );
+        return pack_svd(all, full, LANES, |range| {
+            let groups = lanes::groups(range.clone());
+            groups.flat_map(move |first| lanes::spectra::svd_of_group(all, first))
+        });
     }
     match all.are_narrow() && all.rows.min(all.columns) >= FEW_COLUMNS {
-        true => pack_svd::<f32>(all, full, (0..all.count).map(|i| large_svd(&all.matrix(i)))),
-        false => pack_svd::<f64>(all, full, (0..all.count).map(|i| svd_of(&all.matrix(i)))),
+        true => pack_svd::<f32, _>(all, full, 1, |range| range.map(|i| large_svd(&all.matrix(i)))),
+        false => pack_svd::<f64, _>(all, full, 1, |range| range.map(|i| svd_of(&all.matrix(i)))),
     }
 }
 
-fn pack_svd<T: Real>(all: &Matrices, full: bool, each: impl Iterator<Item = Svd<T>>) -> (Results, Vec<f64>, Results) {
-    let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
-    for (mut u, s, mut v) in each {
-        if full {
-            let k = s.len();
-            (u, v) = (complete_basis(u, k, all.rows), complete_basis(v, k, all.columns));
+/// The results that `each` yields for ranges of matrices, which begin at multiples of `step`.
+fn pack_svd<T: Real, I: Iterator<Item = Svd<T>>>(
+    all: &Matrices,
+    full: bool,
+    step: usize,
+    each: impl Fn(Range<usize>) -> I + Sync,
+) -> (Results, Vec<f64>, Results) {
+    // Rotations take many times as long as a factorisation.
+    let work = work_of(all.rows, all.columns).saturating_mul(16);
+    let (left, values, right) = in_parts(all.count, step, work, |range| {
+        let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
+        for (mut u, s, mut v) in each(range) {
+            if full {
+                let k = s.len();
+                (u, v) = (complete_basis(u, k, all.rows), complete_basis(v, k, all.columns));
+            }
+            left.extend(u.v);
+            values.extend(s);
+            right.extend(v.transposed().v);
         }
-        left.extend(u.v);
-        values.extend(s);
-        right.extend(v.transposed().v);
-    }
+        (left, values, right)
+    });
     (T::results(left), values, T::results(right))
 }
 

@@ -6,9 +6,10 @@
 pub(super) mod lines;
 
 use self::lines::{Triangle, solve_lines};
-use super::blocks::blocks;
+use super::blocks::{BLOCK, blocks};
 use super::matrix::Matrix;
 use super::real::Real;
+use super::threads::{read_strip, run_columns, strip_width, write_strip};
 use crate::tensor::{Factor, add_product, wide_function};
 use std::ops::Range;
 
@@ -34,24 +35,45 @@ pub(super) fn solve_triangle<T: Real>(a: &Matrix<T>, b: &mut Matrix<T>, upper: b
         *b = lines.transposed();
         return;
     }
+    let columns = b.columns;
+    let (width, work) = (strip_width(columns, STRIP), (n * n / 2).saturating_mul(columns));
+    run_columns(&mut b.v, columns, 0..columns, (width, work), |range, mut part| {
+        let mut strip = read_strip(&mut part, 0..n, range.len());
+        solve_strip(a, &mut strip, 0, upper, unit);
+        write_strip(&mut part, 0, &strip);
+    });
+}
+
+/// The largest number of columns that are solved together, if there are more.
+const STRIP: usize = 128;
+
+/// Solves for the rows from `first` on, those before which are zeros if A is a lower triangle.
+fn solve_strip<T: Real>(a: &Matrix<T>, b: &mut Matrix<T>, first: usize, upper: bool, unit: bool) {
+    let n = a.rows;
     let solve_rows = |b: &mut Matrix<T>, rows: Range<usize>| {
-        let known = if upper { rows.end..n } else { 0..rows.start };
+        let known = if upper { rows.end..n } else { first..rows.start };
         b.subtract_known(a, rows.clone(), known, 0..b.columns);
         solve_block(a, b, rows, upper, unit);
     };
     match upper {
         true => blocks(n).rev().for_each(|rows| solve_rows(b, rows)),
-        false => blocks(n).for_each(|rows| solve_rows(b, rows)),
+        false => blocks(n)
+            .filter(|rows| rows.end > first)
+            .for_each(|rows| solve_rows(b, rows)),
     }
 }
 
-/// Replaces the identity `eye` by the inverse of the lower triangle of `a`, whose diagonal counts as 1.
-pub(super) fn invert_unit_lower<T: Real>(a: &Matrix<T>, eye: &mut Matrix<T>) {
-    for rows in blocks(a.rows) {
-        let known = 0..rows.start;
-        eye.subtract_known(a, rows.clone(), known.clone(), known);
-        solve_block(a, eye, rows, false, true);
-    }
+/// Replaces the identity `eye` by the inverse of the product of the triangles of `a`. The diagonal of the lower one counts as 1.
+pub(super) fn invert_factors<T: Real>(a: &Matrix<T>, eye: &mut Matrix<T>) {
+    let n = a.rows;
+    let (width, work) = (strip_width(n, STRIP), n * n * n);
+    run_columns(&mut eye.v, n, 0..n, (width, work), |range, mut part| {
+        let mut strip = read_strip(&mut part, 0..n, range.len());
+        // The columns of the lower triangle's inverse begin on the diagonal.
+        solve_strip(a, &mut strip, range.start / BLOCK * BLOCK, false, true);
+        solve_strip(a, &mut strip, 0, true, false);
+        write_strip(&mut part, 0, &strip);
+    });
 }
 
 impl<T: Real> Matrix<T> {

@@ -9,7 +9,7 @@ use crate::tensor::{Tensor, ViewMut, contiguous_strides};
 use crate::types::{TensorType, Val};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs a [`Meaning::Fill`](crate::op::Meaning::Fill) on this thread, with new memory for the results.
+/// Runs a [`Meaning::Fill`](crate::op::Meaning::Fill) with new memory for the results, on the threads that were lent.
 pub(crate) fn fill_new(call: &Call<Tensor>, fill: FillFn) -> OpResult<Val<Tensor>> {
     let ty = call.op.result_type(&call.types(), &mut Sizes::default())?;
     let many = matches!(ty, Val::Tuple(_));
@@ -22,7 +22,7 @@ pub(crate) fn fill_new(call: &Call<Tensor>, fill: FillFn) -> OpResult<Val<Tensor
     };
     let mut tensors = ty.leaves().into_iter().map(fresh).collect::<OpResult<Vec<Tensor>>>()?;
     let mut outs: Vec<ViewMut> = tensors.iter_mut().map(ViewMut::from).collect();
-    fill(call, &mut outs, &Pool::new(1))?;
+    Pool::with_lent(|pool| fill(call, &mut outs, pool))?;
     drop(outs);
     Ok(match many {
         true => Val::Tuple(tensors.into_iter().map(Val::Leaf).collect()),

@@ -7,7 +7,7 @@ mod parts;
 #[cfg_attr(not(feature = "compiler"), path = "loops.rs")]
 mod strided;
 
-pub(crate) use parts::{Factor, add_product, subtract_within};
+pub(crate) use parts::{Factor, add_product, subtract_from_columns};
 
 /// An element of matrices.
 pub(crate) trait Product: Copy + 'static {

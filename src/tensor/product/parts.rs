@@ -33,8 +33,16 @@ impl<'a, T> Factor<'a, T> {
         }
     }
 
+    /// The matrix without its first `rows` rows.
+    pub(crate) fn after_rows(self, rows: usize) -> Factor<'a, T> {
+        Factor {
+            start: self.start + rows * self.strides[0],
+            ..self
+        }
+    }
+
     /// Whether the slice has all elements of a matrix of these sizes, which are not 0.
-    fn holds(&self, rows: usize, columns: usize) -> bool {
+    pub(crate) fn holds(&self, rows: usize, columns: usize) -> bool {
         reaches(self.start, self.strides, rows, columns).is_some_and(|last| last < self.v.len())
     }
 }
@@ -71,35 +79,36 @@ pub(crate) fn add_product<T: Product>(
     }
 }
 
-/// Subtracts, within a row-major matrix of rows of `stride` elements, the product of the columns `known` of `rows`, and the rows `known` of
-/// `columns`, from the rows and columns. Panics if `known` overlaps one of them, or if a part is not within the matrix.
-pub(crate) fn subtract_within<T: Product + std::ops::Neg<Output = T> + From<f32>>(
+/// Subtracts from the columns `columns` of all rows of a row-major matrix, which have `stride` elements, the product of the columns `known`
+/// of these rows and `b`. Panics if the columns overlap, or if a part is not within its matrix.
+pub(crate) fn subtract_from_columns<T: Product + std::ops::Neg<Output = T> + From<f32>>(
     v: &mut [T],
     stride: usize,
-    rows: Range<usize>,
     columns: Range<usize>,
     known: Range<usize>,
+    b: Factor<T>,
 ) {
-    let sizes = [rows.len(), columns.len(), known.len()];
+    let sizes = [v.len() / stride.max(1), columns.len(), known.len()];
     if sizes.contains(&0) {
         return;
     }
-    let apart = |r: &Range<usize>| r.end <= known.start || known.end <= r.start;
-    let inside = |rows: &Range<usize>, columns: &Range<usize>| {
-        columns.end <= stride && rows.end.checked_mul(stride).is_some_and(|end| end <= v.len())
-    };
+    let apart = columns.end <= known.start || known.end <= columns.start;
     assert!(
-        apart(&rows) && apart(&columns) && inside(&rows, &columns) && inside(&known, &known),
+        apart && columns.end.max(known.end) <= stride && b.holds(known.len(), columns.len()),
         "parts of a matrix product"
     );
-    // SAFETY: all parts are within the matrix. The factors have columns that the result has not, or rows.
+    // SAFETY: all parts are within their matrices, and the factor from this matrix has other columns than the result.
     unsafe {
         let start = v.as_mut_ptr();
-        let at = |row: usize, column: usize| start.add(row * stride + column);
-        let left = (at(rows.start, known.start).cast_const(), [stride, 1]);
-        let right = (at(known.start, columns.start).cast_const(), [stride, 1]);
-        let out = (at(rows.start, columns.start), stride);
-        T::product(sizes, left, right, out, Some(-T::from(1.0)));
+        let left = (start.add(known.start).cast_const(), [stride, 1]);
+        let right = (b.v.as_ptr().add(b.start), b.strides);
+        T::product(
+            sizes,
+            left,
+            right,
+            (start.add(columns.start), stride),
+            Some(-T::from(1.0)),
+        );
     }
 }
 
@@ -128,21 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn products_within_a_matrix_are_subtracted() {
+    fn products_of_columns_are_subtracted() {
         let a: Vec<f32> = (0..70).map(|i| (i % 7) as f32 - 3.0).collect();
-        let mut out = a.clone();
-        subtract_within(&mut out, 10, 3..7, 4..9, 1..3);
+        let mut out = a[30..].to_vec();
+        subtract_from_columns(&mut out, 10, 4..9, 1..3, Factor::at(&a, 10, 1, 4));
         for (i, o) in out.iter().enumerate() {
-            let (row, column) = (i / 10, i % 10);
-            let inside = (3..7).contains(&row) && (4..9).contains(&column);
+            let (row, column) = (3 + i / 10, i % 10);
             let product: f32 = (1..3).map(|p| a[row * 10 + p] * a[p * 10 + column]).sum();
-            assert_eq!(*o, a[i] - inside as u8 as f32 * product, "{i}");
+            let inside = (4..9).contains(&column);
+            assert_eq!(*o, a[30 + i] - inside as u8 as f32 * product, "{i}");
         }
     }
 
     #[test]
     #[should_panic(expected = "parts of a matrix product")]
-    fn overlapping_parts_are_refused() {
-        subtract_within(&mut [0.0; 70], 10, 2..7, 4..9, 1..3);
+    fn overlapping_columns_are_refused() {
+        subtract_from_columns(&mut [0.0; 70], 10, 2..7, 1..3, Factor::at(&[0.0; 70], 10, 0, 0));
     }
 }

@@ -1,11 +1,12 @@
 //! Ops whose result depends on values: nonzero, masked_select, one_hot, counting.
 
+mod bincount;
 mod counting;
 mod nonzero;
 mod unique;
 
-use self::counting::{bincount_rows, by_max, histogram_rows};
-use self::nonzero::nonzero;
+use self::counting::{by_max, histogram_rows};
+pub(super) use self::nonzero::nonzero;
 use self::unique::unique;
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::zeros;
@@ -20,7 +21,7 @@ pub(super) fn rows() -> Vec<Op> {
     v.extend(nonzero_form_rows());
     v.extend(masked_rows());
     v.extend(histogram_rows());
-    v.extend(bincount_rows());
+    v.extend(bincount::rows());
     v.push(by_max());
     v.extend(unique_rows());
     v

@@ -135,8 +135,9 @@ impl<'a> IndexedRows<'a> {
         let blocks = self.blocks(third);
         let Some((units, block)) = self.units_per_block(&blocks) else {
             return view.update(dst, pool, |dst| {
-                match self.columns_per_part(dst.len(), size_of::<D>(), pool) {
-                    Some(columns) => self.scatter_columns(columns, (view, src), third, dst, &combine, pool),
+                let part = |m: Matrix| Some((m, self.columns_per_part(m.columns, size_of::<D>(), pool)?));
+                match self.matrix(dst.len(), third).and_then(part) {
+                    Some(part) => self.scatter_columns(part, (view, src), dst, &combine, pool),
                     None => self.scatter_units(&blocks, 0..blocks.count(), (view, src), dst, 0, &combine),
                 }
             });
@@ -194,39 +195,68 @@ impl<'a> IndexedRows<'a> {
         if rows { blocks.unit } else { count }
     }
 
-    /// How many columns of a matrix, indexed along its first dim, a thread should take; `None` if that does not save time.
-    fn columns_per_part(&self, len: usize, size: usize, pool: &Pool) -> Option<usize> {
-        let [rows, columns] = self.shape[..] else { return None };
-        let matrix = self.dims[0] == self.dim && (1..=len).contains(&(self.size * self.along));
-        let large = rows * columns * (size + size_of::<i64>()) >= 2 * BYTES_PER_PART;
-        let part = columns.div_ceil(pool.threads());
-        (matrix && large && pool.threads() > 1 && part >= FEW_COLUMNS).then_some(part)
+    /// The index tensor as a matrix whose rows lie along the indexed dim, its first one; `None` if the elements of a row are not evenly
+    /// spaced in the other tensor of `len` elements and in the third one, whose strides are `third`.
+    fn matrix(&self, len: usize, third: Option<&[usize]>) -> Option<Matrix> {
+        let (first, _) = self.dims.split_first()?;
+        let matrix = *first == self.dim && (1..=len).contains(&(self.size * self.along));
+        if !matrix {
+            return None;
+        }
+        let dim = |d: usize| (self.shape[d], self.strides[d], third.map_or(0, |t| t[d]));
+        let (mut columns, step, shift) = dim(self.dims.len() - 1);
+        for (size, to, from) in (1..self.dims.len() - 1).rev().map(dim) {
+            if (to, from) != (columns * step, columns * shift) {
+                return None;
+            }
+            columns *= size;
+        }
+        (self.dims.len() > 1).then_some(Matrix {
+            columns,
+            step,
+            down: third.map_or(0, |t| t[0]),
+            shift,
+        })
+    }
+
+    /// How many columns of a matrix a thread should take; `None` if that does not save time.
+    fn columns_per_part(&self, columns: usize, size: usize, pool: &Pool) -> Option<usize> {
+        let bytes = self.index.len() * (size + size_of::<i64>());
+        let parts = pool.threads().min(bytes / BYTES_PER_PART).min(columns / FEW_COLUMNS);
+        // A whole number of cache lines, except that few columns are shared out evenly.
+        let line = (CACHE_LINE / size).max(1);
+        let part = columns.div_ceil(parts.max(1));
+        let whole = part.next_multiple_of(line);
+        (parts > 1).then_some(if part > 4 * line { whole } else { part })
     }
 
     /// [`IndexedRows::scatter`] in which threads take columns of both the index tensor and the other one.
     fn scatter_columns<D: Copy + Sync, T: Copy + Send + Sync>(
         &self,
-        columns: usize,
+        (matrix, part): (Matrix, usize),
         (view, src): (&impl PartView<D, T>, &[D]),
-        third: Option<&[usize]>,
         dst: &mut [T],
         combine: &(impl Fn(T, T) -> T + Sync),
         pool: &Pool,
     ) -> OpResult<()> {
-        let (len, step) = (self.shape[1], self.strides[1]);
-        let (down, shift) = third.map_or((0, 0), |t| (t[0], t[1]));
+        let Matrix {
+            columns,
+            step,
+            down,
+            shift,
+        } = matrix;
         let failed = FirstError::default();
-        let matrix = &mut dst[..self.size * self.along];
-        pool.run_columns(matrix, self.along, columns * step, |part, mut dst| {
-            let first = (part * columns).min(len);
-            for (r, index) in self.index.chunks_exact(len).enumerate() {
-                let index = &index[first..len.min(first + columns)];
+        let dst = &mut dst[..self.size * self.along];
+        pool.run_columns(dst, self.along, part * step, |i, mut dst| {
+            let first = (i * part).min(columns);
+            for (r, index) in self.index.chunks_exact(columns).enumerate() {
+                let index = &index[first..columns.min(first + part)];
                 let from = r * down + first * shift;
-                if !indices_within(index, self.size) {
-                    return failed.note(Err(self.error(index)));
-                }
                 for (j, &i) in index.iter().enumerate() {
-                    let to = &mut dst.row(i as usize)[j * step];
+                    // Only an index can be out of bounds; as an unsigned number, a negative one is large.
+                    let Some(to) = dst.get(i as usize, j * step) else {
+                        return failed.note(Err(self.error(index)));
+                    };
                     *to = combine(*to, view.number(src[from + j * shift]));
                 }
             }
@@ -277,86 +307,24 @@ impl<'a> IndexedRows<'a> {
     }
 }
 
+/// An index tensor as a matrix.
+#[derive(Clone, Copy)]
+struct Matrix {
+    columns: usize,
+    /// The distance of columns in the other tensor.
+    step: usize,
+    /// The distances of rows and of columns in the third tensor.
+    down: usize,
+    shift: usize,
+}
+
 /// The fewest columns for which a thread goes over all rows.
-const FEW_COLUMNS: usize = 16;
+const FEW_COLUMNS: usize = 3;
+
+const CACHE_LINE: usize = 64;
 
 /// Rows of at least so many indices are read as blocks of their own.
 const LONG_ROW: usize = 64;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tensor::SplitMix;
-
-    /// A matrix of indices for each dim of a matrix, large enough for several threads.
-    #[test]
-    fn threads_scatter_as_one_does() {
-        let mut random = SplitMix::new(3);
-        let (rows, columns, along, first) = (300, 131, 140, 90);
-        let src: Vec<i64> = (0..rows * columns).map(|_| random.next_below(100) as i64).collect();
-        for (dim, other) in [(0, [first, along]), (1, [rows, along])] {
-            let index: Vec<i64> = src.iter().map(|_| random.next_below(other[dim]) as i64).collect();
-            let index = Tensor::from_slice(&[rows, columns], &index);
-            let by = |threads: usize| {
-                let indexed = IndexedRows::new(&index, &other, dim);
-                let mut dst = vec![1i64; other[0] * other[1]];
-                let strides = indexed.strides_of(&[rows, columns]);
-                let combine = |a: i64, b: i64| a.wrapping_mul(3).wrapping_add(b);
-                let r = indexed.scatter(&src, Some(&strides), &mut dst, combine, &Pool::new(threads));
-                r.map(|()| dst).map_err(|e| e.title)
-            };
-            assert_eq!(by(3), by(1), "dim {dim}");
-        }
-        let mut bad = vec![0i64; rows * columns];
-        bad[rows * columns - 1] = 5;
-        let index = Tensor::from_slice(&[rows, columns], &bad);
-        let indexed = IndexedRows::new(&index, &[5, columns], 0);
-        let mut dst = vec![0; 5 * columns];
-        assert!(indexed.scatter(&[1], None, &mut dst, |_, b| b, &Pool::new(2)).is_err());
-    }
-
-    /// Compares with single elements for indices along `dim` of a tensor of shape `other`.
-    fn check_blocks(of_index: &[usize], other: &[usize], dim: usize, random: &mut SplitMix) {
-        let count: usize = of_index.iter().product();
-        let index: Vec<i64> = (0..count).map(|_| random.next_below(other[dim]) as i64).collect();
-        let index = Tensor::from_slice(of_index, &index);
-        let (strides, own) = (contiguous_strides(other), contiguous_strides(of_index));
-        let place = |e: usize| -> usize {
-            let at = |d: usize| match d == dim {
-                true => index.as_slice::<i64>()[e] as usize,
-                false => e / own[d] % of_index[d],
-            };
-            (0..of_index.len()).map(|d| at(d) * strides[d]).sum()
-        };
-        let numbers = |n: usize| (0..n as i64).collect::<Vec<_>>();
-        let (src, source) = (numbers(other.iter().product()), numbers(count));
-        let (rows, pool) = (IndexedRows::new(&index, other, dim), Pool::new(2));
-        let mut got = vec![0i64; count];
-        assert!(rows.gather(&src, &mut got, &pool).is_ok());
-        assert_eq!(got, (0..count).map(|e| src[place(e)]).collect::<Vec<_>>());
-        let combine = |a: i64, b: i64| a.wrapping_mul(3).wrapping_add(b);
-        let (mut got, mut want) = (vec![1i64; src.len()], vec![1i64; src.len()]);
-        let strides = rows.strides_of(of_index);
-        assert!(rows.scatter(&source, Some(&strides), &mut got, combine, &pool).is_ok());
-        (0..count).for_each(|e| want[place(e)] = combine(want[place(e)], source[e]));
-        assert_eq!(got, want, "{of_index:?} in {other:?} along {dim}");
-    }
-
-    /// Short and long rows, tensors that are larger than the index tensor, and a last block that ends at the tensor's end.
-    #[test]
-    fn blocks_gather_and_scatter_as_single_elements_do() {
-        let mut random = SplitMix::new(5);
-        let cases: [(&[usize], &[usize]); 7] = [
-            (&[700, 7], &[700, 7]),
-            (&[3, 40, 5, 9], &[4, 50, 6, 11]),
-            (&[5, 1, 700], &[6, 3, 701]),
-            (&[2100], &[13]),
-            (&[1, 1], &[3, 2]),
-            (&[9, 300, 2], &[9, 300, 2]),
-            (&[31, 341], &[31, 400]),
-        ];
-        for (of_index, other) in cases {
-            (0..other.len()).for_each(|dim| check_blocks(of_index, other, dim, &mut random));
-        }
-    }
-}
+mod tests;

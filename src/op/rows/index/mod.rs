@@ -228,10 +228,7 @@ fn copy_places(x: &Tensor, places: &Places, dst: &mut [u8]) -> OpResult<()> {
     let src = x.bytes();
     with_size!(x.dtype().size(), N => {
         let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
-        places.for_each_run(|i, p, n| match n {
-            1 => dst[i] = src[p],
-            _ => dst[i..i + n].copy_from_slice(&src[p..p + n]),
-        });
+        Pool::with_lent(|pool| places.gather(src, dst, pool));
     });
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::op::{Call, OpResult, wrap_dim};
 use crate::parallel::Pool;
 use crate::tensor::{Offsets, Tensor, WideLoop, indices_within, run_wide};
 use crate::types::DType;
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 /// The most elements of a unit, the named slices of one place of the dims before, for which several units are read or written together.
@@ -15,13 +16,23 @@ pub(super) const SHORT_UNIT: usize = 256;
 /// The most elements of units that are read or written together.
 const UNITS: usize = 1024;
 
+/// How often the positions of these units are used at least: computing them takes about as long as using them once.
+const REPEATS: usize = 8;
+
 /// The positions of the elements of several units: the slices of `inner` elements at `index` along a dim of size `n`, for as many of
 /// `outer` places of the dims before as are read or written together. Indices are below `n`.
 pub(super) fn unit_offsets(index: &[i64], n: usize, inner: usize, outer: usize) -> Offsets {
-    let units = (UNITS / (index.len() * inner).max(1)).clamp(1, outer.max(1));
-    let unit = |o: usize| index.iter().map(move |&i| (o * n + i as usize) * inner);
-    let starts = (0..units).flat_map(unit);
-    Offsets::new(starts.flat_map(|p| p..p + inner).collect())
+    let most = UNITS / (index.len() * inner).max(1);
+    let units = most.min(outer / REPEATS).max(1);
+    let mut offsets = Vec::with_capacity(units * index.len() * inner);
+    for o in 0..units {
+        let start = |i: i64| (o * n + i as usize) * inner;
+        match inner {
+            1 => offsets.extend(index.iter().map(|&i| start(i))),
+            _ => index.iter().for_each(|&i| offsets.extend(start(i)..start(i) + inner)),
+        }
+    }
+    Offsets::new(offsets)
 }
 
 /// Slices along a dim that an index tensor names: the tensor as `[outer, n, inner]`, and the positions along `n`.
@@ -105,7 +116,7 @@ impl NamedSlices {
     }
 
     /// [`NamedSlices::combine`], where elements of `dst` are combined as `view` shows them.
-    pub(super) fn combine_as<D: Copy + Send + Sync, T: Copy, S: Copy + Sync>(
+    pub(super) fn combine_as<D: Copy + Send + Sync, T: Copy + Send, S: Copy + Sync>(
         &self,
         view: &impl PartView<D, T>,
         src: &[S],
@@ -136,10 +147,30 @@ impl NamedSlices {
         if view.most() < usize::MAX && inner > 1 {
             return self.combine_by_place(view, src, dst, pool, how);
         }
+        if let Some(columns) = self.columns_per_part(size_of::<S>(), pool) {
+            return view.update(dst, &alone, |dst| self.combine_columns(columns, src, dst, pool, how));
+        }
         let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
         let rows = n.div_ceil(parts);
         pool.run_parts(dst, rows * inner, |part, dst| {
             view.update(dst, &alone, |dst| self.combine_places(part * rows, src, dst, how));
+        });
+    }
+
+    /// [`NamedSlices::combine_as`] without dims before, where a thread takes some elements of each slice.
+    fn combine_columns<T: Copy + Send, S: Copy + Sync>(
+        &self,
+        columns: usize,
+        src: &[S],
+        dst: &mut [T],
+        pool: &Pool,
+        how: &impl Combine<T, S>,
+    ) {
+        pool.run_columns(dst, self.inner, columns, |part, mut dst| {
+            for (&p, src) in self.places().iter().zip(src.chunks_exact(self.inner)) {
+                let to = dst.row(p as usize);
+                how.slice(to, &src[part * columns..][..to.len()]);
+            }
         });
     }
 
@@ -184,12 +215,7 @@ impl NamedSlices {
     /// [`NamedSlices::combine_as`] for the slices of `dst`, which are those from place `first` on.
     fn combine_places<T: Copy, S: Copy>(&self, first: usize, src: &[S], dst: &mut [T], how: &impl Combine<T, S>) {
         if self.inner == 1 {
-            for (&p, &s) in self.places().iter().zip(src) {
-                if let Some(d) = dst.get_mut((p as usize).wrapping_sub(first)) {
-                    *d = how.element(*d, s);
-                }
-            }
-            return;
+            return self.combine_elements(first, src, dst, how);
         }
         let end = first + dst.len() / self.inner;
         for (&p, src) in self.places().iter().zip(src.chunks_exact(self.inner)) {
@@ -200,6 +226,77 @@ impl NamedSlices {
         }
     }
 }
+
+impl NamedSlices {
+    /// [`NamedSlices::combine_places`] for slices of one element.
+    fn combine_elements<T: Copy, S: Copy>(&self, first: usize, src: &[S], dst: &mut [T], how: &impl Combine<T, S>) {
+        let elements = self.places().iter().zip(src);
+        if dst.len() == self.n {
+            for (&p, &s) in elements {
+                if let Some(d) = dst.get_mut(p as usize) {
+                    *d = how.element(*d, s);
+                }
+            }
+            return;
+        }
+        let Some((last, &any)) = dst.iter().enumerate().next_back() else {
+            return;
+        };
+        // Branches on whether a place is in `dst` would be mispredicted, so that the other elements go elsewhere.
+        let mut spare = [any; SPARE];
+        for (k, (&p, &s)) in elements.enumerate() {
+            let at = (p as usize).wrapping_sub(first);
+            let d = select_unpredictable(at <= last, &mut dst[at.min(last)], &mut spare[k % SPARE]);
+            *d = how.element(*d, s);
+        }
+    }
+
+    /// How many elements of each slice a thread takes, if there are no dims before and slices are long; `None` if that does not save time.
+    fn columns_per_part(&self, size: usize, pool: &Pool) -> Option<usize> {
+        let columns = units_per_part(self.inner, self.places().len() * size, pool).max(LONG_SLICE);
+        let columns = columns.next_multiple_of(LONG_SLICE);
+        (pool.threads() > 1 && self.outer == 1 && columns < self.inner).then_some(columns)
+    }
+
+    /// Calls `f(to, from)` for each named slice of `dst`, or for parts of it, and the place where it begins in a tensor that has only
+    /// these slices. Those of one place come in order. Without a pool, all come in order.
+    pub(super) fn write<D: Send>(&self, dst: &mut [D], pool: Option<&Pool>, f: impl Fn(&mut [D], usize) + Sync) {
+        let (block, count) = (self.n * self.inner, self.places().len());
+        if dst.is_empty() || count == 0 {
+            return;
+        }
+        let Some(pool) = pool else {
+            return self.write_blocks(dst, 0, &f);
+        };
+        if let Some(columns) = self.columns_per_part(size_of::<D>(), pool) {
+            return pool.run_columns(dst, self.inner, columns, |part, mut dst| {
+                for (k, &p) in self.places().iter().enumerate() {
+                    f(dst.row(p as usize), k * self.inner + part * columns);
+                }
+            });
+        }
+        let outer = units_per_part(self.outer, count * self.inner * size_of::<D>(), pool);
+        pool.run_parts(dst, outer * block, |part, dst| {
+            self.write_blocks(dst, part * outer * count * self.inner, &f);
+        });
+    }
+
+    /// [`NamedSlices::write`] for some places of the dims before, whose slices begin at `from`.
+    fn write_blocks<D>(&self, dst: &mut [D], mut from: usize, f: &impl Fn(&mut [D], usize)) {
+        for dst in dst.chunks_exact_mut(self.n * self.inner) {
+            for &p in self.places() {
+                f(&mut dst[p as usize * self.inner..][..self.inner], from);
+                from += self.inner;
+            }
+        }
+    }
+}
+
+/// The number of elements in which others' results go, by turns, because updates of one would wait for each other.
+const SPARE: usize = 8;
+
+/// Parts of slices have a multiple of this number of elements.
+const LONG_SLICE: usize = 256;
 
 /// For each place along a dim, the numbers of the slices that an index tensor puts there, in order.
 struct SourcesOfPlaces {
@@ -278,39 +375,4 @@ impl<T: Copy, S: Copy, F: Fn(T, S) -> T> WideLoop for CombineSlices<'_, T, S, F>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_combine_as_one_does() {
-        let n = 37;
-        for (outer, count, inner) in [
-            (1, 5000, 17),
-            (1, 5000, 1),
-            (9, 5000, 13),
-            (40, 5000, 1),
-            (4000, 20, 1),
-            (700, 50, 3),
-        ] {
-            let places: Vec<i64> = (0..count).map(|i| (i * i % n) as i64).collect();
-            let slices = NamedSlices {
-                outer,
-                n,
-                inner,
-                index: Tensor::from_slice(&[count], &places),
-            };
-            let src: Vec<i64> = (0..(outer * count * inner) as i64).collect();
-            let combine = |a: i64, b: i64| a.wrapping_mul(3).wrapping_add(b);
-            let mut want = vec![1i64; outer * n * inner];
-            slices.for_each(|to, from| {
-                let pairs = want[to].iter_mut().zip(&src[from]);
-                pairs.for_each(|(d, s)| *d = combine(*d, *s));
-            });
-            for threads in [1, 3] {
-                let mut dst = vec![1i64; outer * n * inner];
-                slices.combine(&src, &mut dst, &Pool::new(threads), combine);
-                assert_eq!(dst, want);
-            }
-        }
-    }
-}
+mod tests;

@@ -1,10 +1,13 @@
 //! The elements that an index selects.
 
+use super::by_value::nonzero;
 use super::{broadcast_indices, index_items, insertion_point, is_mask};
 use crate::op::rows::dense::in_bounds;
+use crate::op::rows::fill::units_per_part;
 use crate::op::view::strided_positions;
 use crate::op::{Call, OpError, OpResult, Sizes};
-use crate::tensor::{Tensor, contiguous_strides};
+use crate::parallel::Pool;
+use crate::tensor::{Tensor, contiguous_strides, indices_within, with_wide_vectors};
 use crate::types::{DType, Dim};
 
 /// The positions of the elements of `x[indices]`: offsets for the index part, strides for the dims before and after it.
@@ -49,7 +52,7 @@ impl IndexedDims {
                     out.positions.push(dim);
                     continue;
                 }
-                Some(t) if is_mask(t.dtype()) => mask_indices(t),
+                Some(t) if is_mask(t.dtype()) => mask_indices(t)?,
                 Some(t) => vec![t.to(DType::I64)],
             };
             for t in tensors {
@@ -77,10 +80,14 @@ impl IndexedDims {
 }
 
 /// Converts a mask to one index tensor per dim.
-fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
+fn mask_indices(mask: &Tensor) -> OpResult<Vec<Tensor>> {
     let Some((&width, outer)) = mask.shape().split_last() else {
-        return vec![];
+        return Ok(vec![]);
     };
+    if outer.is_empty() {
+        let rows = nonzero(mask)?;
+        return Ok(vec![rows.reshape(&[rows.numel()])]);
+    }
     let strides = contiguous_strides(outer);
     let mut all = vec![vec![]; mask.rank()];
     for_each_true(mask.bytes(), width, |line, from, places| {
@@ -90,7 +97,7 @@ fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
         }
         last[0].extend(places.iter().map(|&k| (from + k) as i64));
     });
-    all.iter().map(|v| Tensor::from_slice(&[v.len()], v)).collect()
+    Ok(all.iter().map(|v| Tensor::from_slice(&[v.len()], v)).collect())
 }
 
 /// Calls `f(line, from, places)` for parts of lines of `width` bytes, with the places of nonzero bytes from byte `from` of the line on.
@@ -133,10 +140,8 @@ impl Places {
         })
     }
 
-    /// Calls `f(i, p, n)` for each run of `n` elements of the result, from element `i` on, that are neighbours in the tensor from
-    /// position `p` on; all runs have the same length.
-    #[inline(always)]
-    pub(super) fn for_each_run(&self, mut f: impl FnMut(usize, usize, usize)) {
+    /// The runs of elements of the result that are neighbours in the tensor.
+    fn runs(&self) -> Runs {
         let (before, after) = self.rest.split_at(self.first);
         let part = |v: &[(usize, usize)]| {
             let (shape, strides): (Vec<usize>, Vec<i64>) = v.iter().map(|&(n, s)| (n, s as i64)).unzip();
@@ -150,6 +155,14 @@ impl Places {
             run = after.len();
             after.truncate(1);
         }
+        Runs { before, after, run }
+    }
+
+    /// Calls `f(i, p, n)` for each run of `n` elements of the result, from element `i` on, that are neighbours in the tensor from
+    /// position `p` on; all runs have the same length.
+    #[inline(always)]
+    pub(super) fn for_each_run(&self, mut f: impl FnMut(usize, usize, usize)) {
+        let Runs { before, after, run } = self.runs();
         let mut i = 0;
         for a in &before {
             for o in &self.offsets {
@@ -160,6 +173,56 @@ impl Places {
             }
         }
     }
+
+    /// Copies the elements of `src` at these places to `dst`, on the threads.
+    pub(super) fn gather<T: Copy + Send + Sync>(&self, src: &[T], dst: &mut [T], pool: &Pool) {
+        let runs = self.runs();
+        let (unit, count) = (runs.after.len() * runs.run, self.offsets.len());
+        if dst.is_empty() {
+            return;
+        }
+        let units = units_per_part(dst.len() / unit, 2 * unit * size_of::<T>(), pool);
+        pool.run_parts(dst, units * unit, |part, mut dst| {
+            let (mut a, mut o) = (part * units / count, part * units % count);
+            while !dst.is_empty() {
+                let n = (count - o).min(dst.len() / unit);
+                let now = dst.split_off_mut(..n * unit).unwrap_or_default();
+                runs.copy(&src[runs.before[a]..], &self.offsets[o..][..n], now);
+                (a, o) = (a + 1, 0);
+            }
+        });
+    }
+}
+
+impl Runs {
+    /// Copies the runs at each offset, one after the other.
+    fn copy<T: Copy>(&self, src: &[T], offsets: &[usize], dst: &mut [T]) {
+        let run = self.run;
+        match self.after[..] {
+            [z] if run == 1 => dst.iter_mut().zip(offsets).for_each(|(to, o)| *to = src[o + z]),
+            [z] => {
+                let runs = dst.chunks_exact_mut(run).zip(offsets);
+                runs.for_each(|(to, o)| to.copy_from_slice(&src[o + z..][..run]));
+            }
+            _ if run == 1 => {
+                for (to, o) in dst.chunks_exact_mut(self.after.len()).zip(offsets) {
+                    to.iter_mut().zip(&self.after).for_each(|(to, z)| *to = src[o + z]);
+                }
+            }
+            _ => {
+                let units = offsets.iter().flat_map(|o| self.after.iter().map(move |z| o + z));
+                let runs = dst.chunks_exact_mut(run).zip(units);
+                runs.for_each(|(to, p)| to.copy_from_slice(&src[p..][..run]));
+            }
+        }
+    }
+}
+
+/// The positions of the dims before and after the indices, and the number of elements of a run.
+struct Runs {
+    before: Vec<usize>,
+    after: Vec<usize>,
+    run: usize,
 }
 
 /// For each element of the broadcast index tensors, the sum of index times stride over the indexed dims.
@@ -180,9 +243,7 @@ fn index_offsets(
         let strides_t: Vec<i64> = (0..common.len()).map(stretch).collect();
         let v = t.as_slice::<i64>();
         if t.shape() == common {
-            for (o, &i) in offsets.iter_mut().zip(v) {
-                *o += in_bounds(i, shape[*d], *d)? * strides[*d];
-            }
+            add_offsets(&mut offsets, v, (shape[*d], strides[*d]), *d)?;
             continue;
         }
         let mut error = None;
@@ -200,4 +261,75 @@ fn index_offsets(
         }
     }
     Ok(offsets)
+}
+
+/// Adds the offset of each index of a list along `dim`, which has this size and stride.
+fn add_offsets(offsets: &mut [usize], index: &[i64], (size, stride): (usize, usize), dim: usize) -> OpResult<()> {
+    if !indices_within(index, size) {
+        for (o, &i) in offsets.iter_mut().zip(index) {
+            *o += in_bounds(i, size, dim)? * stride;
+        }
+        return Ok(());
+    }
+    Pool::with_lent(|pool| {
+        let part = units_per_part(offsets.len(), 2 * size_of::<i64>(), pool);
+        pool.run_parts(offsets, part, |k, offsets| {
+            let pairs = offsets.iter_mut().zip(&index[k * part..]);
+            with_wide_vectors(|| pairs.for_each(|(o, &i)| *o += i as usize * stride));
+        });
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index;
+    use super::*;
+    use crate::types::Val;
+
+    fn indexed(x: &Tensor, indices: &[Val<Tensor>], threads: usize) -> Tensor {
+        let call = Call {
+            op: crate::op::by_name("index").expect("a row"),
+            args: vec![Val::Leaf(x.clone()), Val::List(indices.to_vec())],
+        };
+        let result = Pool::new(threads).lend(|| index(&call)).expect("a result");
+        result.as_leaf().cloned().expect("a tensor")
+    }
+
+    fn check(got: &Tensor, element: impl Fn(usize) -> usize) {
+        let mut all = got.as_slice::<i32>().iter().enumerate();
+        assert!(all.all(|(i, &v)| v as usize == element(i)));
+    }
+
+    /// Single elements, slices, and elements in the middle of slices.
+    #[test]
+    fn threads_read_what_one_does() {
+        let [a, b, c] = [40, 60, 50];
+        let x = Tensor::from_slice(&[a, b, c], &Vec::from_iter(0..(a * b * c) as i32));
+        let list = |n: usize, count: i64| {
+            let list: Vec<i64> = (0..count).map(|k| k * k % n as i64).collect();
+            (Val::Leaf(Tensor::from_slice(&[list.len()], &list)), list)
+        };
+        for threads in [1, 2, 3] {
+            let (at, list_a) = list(a, 90);
+            let element = |i: usize| list_a[i / (b * c)] as usize * b * c + i % (b * c);
+            check(&indexed(&x, &[at], threads), element);
+            let (at, list_c) = list(c, 70);
+            let element = |i: usize| i / 70 * c + list_c[i % 70] as usize;
+            check(&indexed(&x, &[Val::None, Val::None, at], threads), element);
+            let (at, list_b) = list(b, 80);
+            let element = |i: usize| (i / (80 * c) * b + list_b[i / c % 80] as usize) * c + i % c;
+            check(&indexed(&x, &[Val::None, at], threads), element);
+            // The dims after the indices are apart: their elements are neighbours of none of the same place.
+            let ((at, list_a), (to, list_c)) = (list(a, 45), list(c, 45));
+            let element = |i: usize| (list_a[i / b] as usize * b + i % b) * c + list_c[i / b] as usize;
+            check(&indexed(&x, &[at, Val::None, to], threads), element);
+            let flat = x.reshape(&[a * b * c]);
+            let mask: Vec<i64> = (0..a * b * c).map(|i| (i % 3 == 1) as i64).collect();
+            let mask = Tensor::from_slice(&[a * b * c], &mask).to(DType::B8);
+            let got = indexed(&flat, &[Val::Leaf(mask)], threads);
+            assert_eq!(got.numel(), a * b * c / 3);
+            check(&got, |i| 3 * i + 1);
+        }
+    }
 }

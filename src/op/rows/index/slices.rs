@@ -6,7 +6,7 @@ use super::rounded::{AddHalves, AddRounded, AsStored, Widened, with_half};
 use super::scatter::{either, scalar_arg};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{in_bounds, in_range};
-use crate::op::rows::fill::{copy_all, with_size};
+use crate::op::rows::fill::{copy_all, units_per_part, with_size};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
@@ -139,16 +139,16 @@ fn index_copy(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
     let (x, source) = (c.leaf("self")?, c.leaf("source")?);
     let slices = NamedSlices::new(c, INDEX_DTYPE, in_range)?;
     copy_all(x, &mut outs[0], pool);
-    copy_slices(&slices, source, outs[0].bytes_mut());
+    copy_slices(&slices, source, outs[0].bytes_mut(), Some(pool));
     Ok(())
 }
 
-fn copy_slices(slices: &NamedSlices, source: &Tensor, dst: &mut [u8]) {
+fn copy_slices(slices: &NamedSlices, source: &Tensor, dst: &mut [u8], pool: Option<&Pool>) {
     with_size!(source.dtype().size(), N => {
         let (src, dst) = (source.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
         match slices.inner {
-            1 => slices.for_each(|to, from| dst[to.start] = src[from.start]),
-            _ => slices.for_each(|to, from| dst[to].copy_from_slice(&src[from])),
+            1 => slices.write(dst, pool, |to, from| to[0] = src[from]),
+            _ => slices.write(dst, pool, |to, from| to.copy_from_slice(&src[from..][..to.len()])),
         }
     });
 }
@@ -158,7 +158,7 @@ fn overwrite_slices(c: &Call<Tensor>, x: &mut ViewMut<'_>, saved: &mut SavedByte
     let slices = NamedSlices::of_shape(c, x.shape(), INDEX_DTYPE, in_range)?;
     let (size, bytes) = (x.dtype().size(), x.bytes_mut());
     slices.for_each(|to, _| saved.save(bytes, to.start * size..to.end * size));
-    copy_slices(&slices, source, bytes);
+    copy_slices(&slices, source, bytes, None);
     Ok(())
 }
 
@@ -262,7 +262,7 @@ impl SliceReduction {
         combine: impl Fn(T, T) -> T + Sync,
     ) {
         if !self.include_self {
-            slices.for_each(|to, _| dst[to].fill(T::identity(self.reduce)));
+            slices.write(dst, Some(pool), |to, _| to.fill(T::identity(self.reduce)));
         }
         slices.combine(src, dst, pool, combine);
         if !self.mean || slices.inner == 0 {
@@ -270,10 +270,14 @@ impl SliceReduction {
         }
         let mut count = vec![self.include_self as u32; slices.n];
         slices.places().iter().for_each(|&p| count[p as usize] += 1);
-        let slice = dst.chunks_exact_mut(slices.inner).zip(count.iter().cycle());
-        for (slice, &n) in slice.filter(|(_, n)| **n > 1) {
-            slice.iter_mut().for_each(|v| *v = v.over(n));
-        }
+        let part = units_per_part(dst.len() / slices.inner, 4 * slices.inner * size_of::<T>(), pool);
+        pool.run_parts(dst, part * slices.inner, |i, dst| {
+            let counts = count.iter().cycle().skip(i * part % slices.n);
+            let slice = dst.chunks_exact_mut(slices.inner).zip(counts);
+            for (slice, &n) in slice.filter(|(_, n)| **n > 1) {
+                slice.iter_mut().for_each(|v| *v = v.over(n));
+            }
+        });
     }
 }
 
@@ -286,7 +290,7 @@ fn index_fill(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
     let dst = outs[0].bytes_mut();
     with_size!(x.dtype().size(), N => {
         let (value, dst) = (value.bytes().as_chunks::<N>().0[0], dst.as_chunks_mut::<N>().0);
-        slices.for_each(|to, _| dst[to].fill(value));
+        slices.write(dst, Some(pool), |to, _| to.fill(value));
     });
     Ok(())
 }

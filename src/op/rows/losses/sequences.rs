@@ -4,7 +4,9 @@
 use super::alignments::LogProbs;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{to_i64_indices, zeros};
+use crate::op::rows::fill::units_per_part;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
+use crate::parallel::Pool;
 use crate::tensor::{Scalar, Tensor, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::ops::Range;
@@ -165,22 +167,46 @@ fn ctc_loss(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     };
     let reduction = parse_reduction(c)?;
     let sizes = LogProbs { batch, classes, blank };
-    let (mut losses, mut end) = (vec![], 0);
+    let (mut samples, mut end) = (vec![], 0);
     for (number, &steps) in input_lengths.iter().enumerate() {
         let range = label_ranges.of_sample(number, end)?;
         end = range.end;
         check_input_length(steps, time)?;
-        let labels = labels_in(targets, range, classes)?;
-        let loss = match sizes.loss(x, number, steps, &labels) {
-            f64::INFINITY if c.bool("zero_infinity")? => 0.0,
+        samples.push((steps, labels_in(targets, range, classes)?));
+    }
+    let zero_infinity = c.bool("zero_infinity")?;
+    let losses = losses_of_samples(&samples, |number, steps, labels| {
+        let loss = match sizes.loss(x, number, steps, labels) {
+            f64::INFINITY if zero_infinity => 0.0,
             loss => loss,
         };
         // The mean is of losses per label.
         let divisor = if reduction == 1 { labels.len().max(1) } else { 1 };
-        losses.push(loss / divisor as f64);
-    }
+        loss / divisor as f64
+    });
     let shape: &[usize] = if single { &[] } else { &[batch] };
     reduce_losses(&losses, reduction, x.dtype(), shape).map(Val::Leaf)
+}
+
+/// The loss of each sample, of the given number of steps and with these labels, on the threads that were lent.
+fn losses_of_samples(samples: &[(usize, Vec<usize>)], loss: impl Fn(usize, usize, &[usize]) -> f64 + Sync) -> Vec<f64> {
+    /// What a step costs for each label, beside what copying a byte does.
+    const COST: usize = 256;
+    let work: usize = samples
+        .iter()
+        .map(|(steps, labels)| steps.saturating_mul(labels.len() + 1))
+        .fold(0, usize::saturating_add);
+    let mut losses = vec![0.0; samples.len()];
+    Pool::with_lent(|pool| {
+        let part = units_per_part(samples.len(), (work / samples.len().max(1)).saturating_mul(COST), pool);
+        pool.run_parts(&mut losses, part, |i, losses| {
+            for (k, l) in (i * part..).zip(losses) {
+                let (steps, labels) = &samples[k];
+                *l = loss(k, *steps, labels);
+            }
+        });
+    });
+    losses
 }
 
 /// The numbers of steps, samples and classes.

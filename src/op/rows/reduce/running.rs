@@ -1,12 +1,13 @@
 //! Running extrema with their positions: cummax and cummin.
 
+use super::cumulative::scan_type;
 use super::half_order::{BF16_INFINITY, F16_INFINITY, order_key};
-use super::scan::{lines_of, scan_type};
+use super::scan::lines_of;
 use crate::op::rows::fill::{run_pairs, units_per_part};
 use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::rows::lines::{DimLines, WideValues, tensor_of};
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
-use crate::parallel::Pool;
+use crate::parallel::{Columns, Pool};
 use crate::tensor::{Tensor, ViewMut, WideLoop, cells_of, cells_of_mut, run_wide};
 use crate::types::{DType, TensorType, Type, Val};
 use std::hint::select_unpredictable;
@@ -97,6 +98,9 @@ fn run_lines_towards<T: Cell, O: Order<T>, const LARGEST: bool>(
         return;
     }
     let block = n * inner;
+    if run_some_columns::<T, O, LARGEST>(v, (values, indices), lines, pool) {
+        return;
+    }
     let len = block * units_per_part(lines.outer, 2 * block * (size_of::<T>() + 8), pool);
     run_pairs(pool, (values, len), (indices, len), |i, values, indices| {
         let v = &v[i * len..][..values.len()];
@@ -121,6 +125,35 @@ fn run_lines_towards<T: Cell, O: Order<T>, const LARGEST: bool>(
             .run_by_width();
         }
     });
+}
+
+/// [`run_lines_towards`] where threads take columns of each block of `n` rows; returns false if that does not save time.
+fn run_some_columns<T: Cell, O: Order<T>, const LARGEST: bool>(
+    v: &[T],
+    (values, indices): (&mut [T], &mut [i64]),
+    lines: &DimLines,
+    pool: &Pool,
+) -> bool {
+    let (n, inner) = (lines.len, lines.inner);
+    let columns = units_per_part(inner, 2 * n * (size_of::<T>() + 8), pool).next_multiple_of(COLUMNS);
+    if columns >= inner || pool.threads() == 1 || lines.outer >= 4 * pool.threads() {
+        return false;
+    }
+    let block = n * inner;
+    let blocks = values.chunks_exact_mut(block).zip(indices.chunks_exact_mut(block));
+    for (outs, v) in blocks.zip(v.chunks_exact(block)) {
+        pool.run_column_pairs(outs, inner, columns, |i, values, indices| {
+            run_wide(SomeColumns::<_, _, LARGEST> {
+                v: &v[i * columns..],
+                rows: n,
+                inner,
+                values,
+                indices,
+                order: PhantomData::<O>,
+            });
+        });
+    }
+    true
 }
 
 /// How elements are compared.
@@ -246,6 +279,37 @@ impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for RunningColumns<'_, 
     }
 }
 
+/// Threads take a multiple of this number of columns.
+const COLUMNS: usize = 64;
+
+/// The running extrema of some columns of rows of `inner` elements; `v` begins with the first of them.
+struct SomeColumns<'a, T, O, const LARGEST: bool> {
+    v: &'a [T],
+    rows: usize,
+    inner: usize,
+    values: Columns<'a, T>,
+    indices: Columns<'a, i64>,
+    order: PhantomData<O>,
+}
+
+impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for SomeColumns<'_, T, O, LARGEST> {
+    #[inline(always)]
+    fn run(mut self) {
+        let width = self.values.row(0).len();
+        let (mut best, mut at) = (self.v[..width].to_vec(), vec![0; width]);
+        for k in 0..self.rows {
+            let row = &self.v[k * self.inner..][..width];
+            for ((best, at), &x) in best.iter_mut().zip(&mut at).zip(row) {
+                let take = O::takes::<LARGEST>(x, *best);
+                *best = if take { x } else { *best };
+                *at = if take { k as i64 } else { *at };
+            }
+            self.values.row(k).copy_from_slice(&best);
+            self.indices.row(k).copy_from_slice(&at);
+        }
+    }
+}
+
 /// The running extrema of at most `N` columns, which are one vector. What a row stores beyond its end is overwritten by the next row.
 struct FewColumns<'a, T, O, const LARGEST: bool, const N: usize>(RunningColumns<'a, T, O, LARGEST>);
 
@@ -291,74 +355,4 @@ impl<T: Cell, O: Order<T>, const LARGEST: bool, const N: usize> WideLoop for Few
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Rows whose extrema change often, seldom or never, and NaN in some.
-    #[test]
-    fn blocks_of_rows_have_the_extrema_of_single_elements() {
-        let n = 37;
-        let rows: [&dyn Fn(usize) -> f32; 5] = [
-            &|k| k as f32,
-            &|k| -(k as f32),
-            &|k| (k * 7 % 11) as f32,
-            &|k| if k == 20 { f32::NAN } else { (k % 5) as f32 },
-            &|k| if k < 2 { f32::NAN } else { 1.0 },
-        ];
-        let v: Vec<f32> = rows.iter().flat_map(|f| (0..n).map(f)).collect();
-        check_rows::<true>(&v, n);
-        check_rows::<false>(&v, n);
-    }
-
-    fn check_rows<const LARGEST: bool>(v: &[f32], n: usize) {
-        let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
-        run_wide(RunningRows::<_, _, LARGEST> {
-            v,
-            values: &mut values,
-            indices: &mut indices,
-            n,
-            order: PhantomData::<ByValue>,
-        });
-        for (r, row) in v.chunks(n).enumerate() {
-            let mut best = (row[0], 0);
-            for (k, &x) in row.iter().enumerate() {
-                if ByValue::takes::<LARGEST>(x, best.0) {
-                    best = (x, k as i64);
-                }
-                let (value, index) = (values[r * n + k], indices[r * n + k]);
-                assert!(
-                    value.to_bits() == best.0.to_bits() && index == best.1,
-                    "row {r}, element {k}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn few_columns_have_the_extrema_of_each_column() {
-        for (n, inner) in [(1, 2), (2, 7), (3, 8), (50, 7), (40, 12), (5, 16)] {
-            let element = |i: usize| if i % 31 == 30 { f64::NAN } else { (i * 7 % 11) as f64 };
-            let v: Vec<f64> = (0..2 * n * inner).map(element).collect();
-            let lines = DimLines::new(&[2, n, inner], 1);
-            let (mut values, mut indices) = (vec![0.0; v.len()], vec![0; v.len()]);
-            run_lines::<_, ByValue>(&v, &mut values, &mut indices, &lines, true, &Pool::new(1));
-            for (o, i) in (0..2).flat_map(|o| (0..inner).map(move |i| (o, i))) {
-                let place = |k: usize| (o * n + k) * inner + i;
-                let mut best = (v[place(0)], 0);
-                for k in 0..n {
-                    let x = v[place(k)];
-                    best = if ByValue::takes::<true>(x, best.0) {
-                        (x, k as i64)
-                    } else {
-                        best
-                    };
-                    let got = (values[place(k)], indices[place(k)]);
-                    assert!(
-                        got.0.to_bits() == best.0.to_bits() && got.1 == best.1,
-                        "{n} {inner} {k}"
-                    );
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -4,12 +4,13 @@ use super::grid_axis::{Axis, GridReal, Padding};
 use super::grid_half::GridElement;
 use super::grid_planes::Sampler;
 use super::grid_taps::Interpolation;
-use crate::op::rows::fill::units_per_part;
+use crate::op::rows::fill::{BYTES_PER_PART, units_per_part};
 use crate::op::{Call, OpError, OpResult};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{POINTS, Tensor, ViewMut};
 use crate::types::DType;
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
 /// The row's function.
 pub(super) fn grid_sample(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResult<()> {
@@ -74,6 +75,25 @@ fn planes_per_part([items, channels]: [usize; 2], bytes: usize, image: usize, po
     }
 }
 
+/// About the number of results that a thread computes while it could copy [`BYTES_PER_PART`] bytes.
+const RESULTS_PER_PART: usize = BYTES_PER_PART / 32;
+
+/// The numbers of channels and of points of an item that a thread samples at once; `None` if threads take whole planes, because there are
+/// enough of them. An image has so many bytes.
+fn points_per_part<T: GridReal>(sampler: &Sampler<T>, items: usize, image: usize, pool: &Pool) -> Option<[usize; 2]> {
+    let threads = pool.threads();
+    let channels = (IMAGES_AT_ONCE / image.max(1)).clamp(1, sampler.channels.max(1));
+    let groups = items.saturating_mul(sampler.channels.div_ceil(channels));
+    if threads == 1 || groups >= 2 * threads {
+        return None;
+    }
+    // Where an image is widened before it is sampled, each part does so.
+    let widens = T::IS_HALF && sampler.how == Interpolation::Cubic;
+    let part = sampler.points.div_ceil(if widens { threads } else { 2 * threads });
+    let part = part.max(RESULTS_PER_PART / channels).next_multiple_of(POINTS);
+    (part < sampler.points).then_some([channels, part])
+}
+
 fn sample<E: GridElement>(
     c: &Call<Tensor>,
     image: &[E],
@@ -93,6 +113,20 @@ fn sample<E: GridElement>(
         _ => size_of::<E>(),
     };
     let (bytes, image_bytes) = (sampler.points * size_of::<E::Real>(), pixels * element);
+    if let Some([channels, points]) = points_per_part(&sampler, shape[0], image_bytes, pool) {
+        for (item, out) in out.chunks_exact_mut(sampler.channels * sampler.points).enumerate() {
+            let grid = &grid[item * sampler.points * sampler.dims..];
+            for (group, out) in out.chunks_mut(channels * sampler.points).enumerate() {
+                let image = &image[(item * sampler.channels + group * channels) * pixels..];
+                let image = &image[..out.len() / sampler.points * pixels];
+                pool.run_columns(out, sampler.points, points, |i, out| {
+                    let mut out: SmallVec<[&mut [E]; 4]> = out.into_rows().collect();
+                    sampler.sample_part(image, grid, i * points, &mut out);
+                });
+            }
+        }
+        return Ok(());
+    }
     let planes = planes_per_part([shape[0], shape[1]], bytes, image_bytes, pool);
     pool.run_parts(out, planes * sampler.points, |i, out| {
         sampler.sample_planes(image, grid, i * planes, out);
@@ -176,6 +210,42 @@ mod tests {
                 let all = || sampled(&[1, 1, h, w], &image, &grid, mode, padding);
                 let plain = with_target(Target::default(), all);
                 assert_eq!(all(), plain, "{mode} {padding} {h}x{w}");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_sample_as_one_does() {
+        for (shape, points) in [([1, 3, 40, 50], 3000), ([2, 1, 9, 30], 5000), ([5, 2, 7, 7], 4100)] {
+            let [items, channels, h, w] = shape;
+            let numbers = |n: usize, by: usize| (0..n).map(|i| (i * by % 101) as f64 / 40.0 - 1.25).collect::<Vec<_>>();
+            let image = Tensor::from_slice(&shape, &numbers(items * channels * h * w, 37));
+            let grid = Tensor::from_slice(&[items, points, 1, 2], &numbers(items * points * 2, 29));
+            for (dtype, mode) in [DType::F32, DType::F64, DType::BF16]
+                .into_iter()
+                .flat_map(|d| [(d, 0), (d, 1), (d, 2)])
+            {
+                let operand = |t: &Tensor| Val::Leaf(t.to(dtype));
+                let call = Call {
+                    op: by_name("grid_sampler_2d").expect("a row"),
+                    args: vec![
+                        operand(&image),
+                        operand(&grid),
+                        Val::int(mode),
+                        Val::int(0),
+                        Val::Bool(false),
+                    ],
+                };
+                let by = |threads: usize| {
+                    let mut out = Tensor::zeros(dtype, &[items, channels, points, 1]);
+                    grid_sample(&call, &mut [ViewMut::from(&mut out)], &Pool::new(threads)).expect("a result");
+                    out
+                };
+                let want = by(1);
+                assert!(
+                    (2..4).all(|n| by(n).bytes() == want.bytes()),
+                    "{shape:?} {dtype} {mode}"
+                );
             }
         }
     }

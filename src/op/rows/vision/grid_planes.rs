@@ -7,6 +7,7 @@ use super::grid_taps::{
     AddProducts, CombinePlaces, CombineWeights, Coordinates, FillTaps, Interpolation, Taps, separate,
 };
 use crate::tensor::{Neighbours, POINTS, Places, Reads, gather_weighted, run_wide};
+use smallvec::SmallVec;
 
 /// A call with its sizes; images of two dims have a depth of 1.
 pub(super) struct Sampler<T> {
@@ -38,6 +39,26 @@ enum Method {
     /// By corners of cubes.
     Cubes(Box<Neighbours<2, 4>>),
     Cubic(Box<Neighbours<4, 4>>),
+}
+
+/// What a thread keeps from block to block.
+struct SamplerState<T> {
+    block: Box<Block<T>>,
+    method: Method,
+    /// The numbers of an image, and of a block's coordinates.
+    buffer: Vec<T>,
+    places: Vec<T>,
+}
+
+impl<T: GridReal> SamplerState<T> {
+    fn new(method: Method) -> SamplerState<T> {
+        SamplerState {
+            block: Block::new(),
+            method,
+            buffer: vec![],
+            places: vec![],
+        }
+    }
 }
 
 impl<T: GridReal> Block<T> {
@@ -85,29 +106,55 @@ impl<T: GridReal> Sampler<T> {
 
     /// Samples some planes, `first` and those after it, which are channels of several items.
     pub(super) fn sample_planes<E: GridElement<Real = T>>(&self, image: &[E], grid: &[E], first: usize, out: &mut [E]) {
-        let (mut block, mut method) = (Block::new(), self.method());
-        let (mut buffer, mut places, planes) = (vec![], vec![], out.len() / self.points);
+        let (mut state, planes) = (SamplerState::new(self.method()), out.len() / self.points);
         let mut done = 0;
         while done < planes {
             let (item, channel) = ((first + done) / self.channels, (first + done) % self.channels);
             let count = (self.channels - channel).min(planes - done);
             let grid = &grid[item * self.points * self.dims..][..self.points * self.dims];
             let image = &image[(first + done) * self.plane()..][..count * self.plane()];
-            let out = &mut out[done * self.points..][..count * self.points];
-            let mut image = Numbers::new(image, &mut buffer);
-            for from in (0..self.points).step_by(POINTS) {
-                let to = self.points.min(from + POINTS);
-                let mut grid = Numbers::new(&grid[from * self.dims..to * self.dims], &mut places);
-                self.fill_taps(grid.numbers(), &mut block);
-                let parts = out.chunks_exact_mut(self.points).map(|o| &mut o[from..to]);
-                match &mut method {
-                    Method::Nearest(single) => self.copy_block(single, image.elements, parts, &mut block),
-                    Method::Squares(pairs) => self.sample_corners::<E, 2, 4>(pairs, &mut image, parts, &mut block),
-                    Method::Cubes(pairs) => self.sample_corners::<E, 4, 8>(pairs, &mut image, parts, &mut block),
-                    Method::Cubic(quads) => self.sample_cubic(quads, &mut image, parts, &mut block),
-                }
-            }
+            let mut out: SmallVec<[&mut [E]; 4]> = out[done * self.points..][..count * self.points]
+                .chunks_exact_mut(self.points)
+                .collect();
+            self.sample_points(image, grid, &mut out, &mut state);
             done += count;
+        }
+    }
+
+    /// Samples some points of an item, from `first` on, in all channels of its `image`; `out` has those points of each channel.
+    pub(super) fn sample_part<E: GridElement<Real = T>>(
+        &self,
+        image: &[E],
+        grid: &[E],
+        first: usize,
+        out: &mut [&mut [E]],
+    ) {
+        let count = out.first().map_or(0, |o| o.len());
+        let grid = &grid[first * self.dims..][..count * self.dims];
+        self.sample_points(image, grid, out, &mut SamplerState::new(self.method()));
+    }
+
+    /// Samples the points of a grid in some planes of `image`; the results go to as many lists.
+    fn sample_points<E: GridElement<Real = T>>(
+        &self,
+        image: &[E],
+        grid: &[E],
+        out: &mut [&mut [E]],
+        state: &mut SamplerState<T>,
+    ) {
+        let (block, points) = (&mut state.block, grid.len() / self.dims);
+        let mut image = Numbers::new(image, &mut state.buffer);
+        for from in (0..points).step_by(POINTS) {
+            let to = points.min(from + POINTS);
+            let mut grid = Numbers::new(&grid[from * self.dims..to * self.dims], &mut state.places);
+            self.fill_taps(grid.numbers(), block);
+            let parts = out.iter_mut().map(|o| &mut o[from..to]);
+            match &mut state.method {
+                Method::Nearest(single) => self.copy_block(single, image.elements, parts, block),
+                Method::Squares(pairs) => self.sample_corners::<E, 2, 4>(pairs, &mut image, parts, block),
+                Method::Cubes(pairs) => self.sample_corners::<E, 4, 8>(pairs, &mut image, parts, block),
+                Method::Cubic(quads) => self.sample_cubic(quads, &mut image, parts, block),
+            }
         }
     }
 

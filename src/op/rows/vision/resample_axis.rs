@@ -84,6 +84,20 @@ impl Axis {
         }
     }
 
+    /// The most taps of an element, about.
+    pub(super) fn most_taps(&self) -> usize {
+        // With antialiasing, the filter has the width of as many elements as lie between two of the result.
+        let wide = |taps: f64| (taps * self.step.max(1.0)).ceil() as usize;
+        let of_mode = || {
+            wide(if self.mode == ResampleMode::LinearSmooth {
+                2.0
+            } else {
+                4.0
+            })
+        };
+        self.even_count().unwrap_or_else(of_mode).clamp(1, self.n.max(1))
+    }
+
     /// The taps of all elements if they have the same number of them, and places fit i32.
     pub(super) fn even_taps<T: Weight>(&self) -> Option<EvenTaps<T>> {
         let count = self.even_count()?;

@@ -35,7 +35,7 @@ impl<T: Weight> Blend<T> {
     fn run(&self, x: &[T], out: &mut [T]) {
         match self {
             Blend::Small(planes) => planes.blend(x, out),
-            Blend::Lines(planes) => planes.run(x, out),
+            Blend::Lines(planes) => planes.run(x, 0, out),
         }
     }
 }
@@ -54,12 +54,28 @@ fn plane_sizes(size: [usize; 3], axes: &[Axis]) -> [usize; 2] {
     [size.iter().product(), axes.iter().map(Axis::len).product()]
 }
 
+/// About the number of bytes that a thread could copy while it computes `n` elements: each is a sum of all its taps.
+fn cost_of(axes: &[Axis], n: usize) -> usize {
+    const BYTES_OF_A_TAP: usize = 8;
+    axes.iter().fold(n.saturating_mul(BYTES_OF_A_TAP), |cost, a| {
+        cost.saturating_mul(a.most_taps())
+    })
+}
+
 /// Resamples planes of `size`.
 pub(super) fn blend_taps<T: Weight>(x: &[T], size: [usize; 3], axes: &[Axis], out: &mut [T], pool: &Pool) {
     let [plane, n] = plane_sizes(size, axes);
-    let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
-    let blend = Blend::new(size, axes, x.len() / plane);
-    pool.run_parts(out, planes * n, |i, out| blend.run(&x[i * planes * plane..], out));
+    match Blend::new(size, axes, x.len() / plane) {
+        Blend::Small(blend) => {
+            let planes = units_per_part(out.len() / n, cost_of(axes, n), pool);
+            pool.run_parts(out, planes * n, |i, out| blend.blend(&x[i * planes * plane..], out));
+        }
+        Blend::Lines(blend) => {
+            let width = blend.width;
+            let lines = units_per_part(out.len() / width, cost_of(axes, width), pool);
+            pool.run_parts(out, lines * width, |i, out| blend.run(x, i * lines, out));
+        }
+    }
 }
 
 /// The number of elements, of operand and result, that are widened at once if planes are small.
@@ -74,7 +90,7 @@ pub(super) fn blend_narrow<T: Narrow<Wide: Weight>>(
     pool: &Pool,
 ) {
     let [plane, n] = plane_sizes(size, axes);
-    let planes = units_per_part(out.len() / n, n * size_of::<T>(), pool);
+    let planes = units_per_part(out.len() / n, cost_of(axes, n), pool);
     let some = (AT_ONCE / (plane + n)).clamp(1, planes);
     let blend = Blend::<T::Wide>::new(size, axes, x.len() / plane);
     pool.run_parts(out, planes * n, |i, out| {

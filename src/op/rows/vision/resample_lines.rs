@@ -225,18 +225,32 @@ pub(super) struct PlaneBlend<T> {
 }
 
 impl<T: Weight> PlaneBlend<T> {
-    /// Resamples as many planes as fill `out`.
-    pub(super) fn run(&self, x: &[T], out: &mut [T]) {
+    /// The number of lines of a plane of the result.
+    pub(super) fn lines(&self) -> usize {
+        self.outer[0].len() * self.outer[1].len()
+    }
+
+    /// Resamples planes: as many lines of the result as fill `out`, from line `first` of the first plane on.
+    pub(super) fn run(&self, x: &[T], first: usize, mut out: &mut [T]) {
         if self.outer.iter().all(|taps| taps.iter().all(|t| t.1)) {
-            return self.blend_lines(x, out);
+            return self.blend_lines(x, first, out);
         }
         let mut cache = LineCache::new(&self.outer, self.width);
         let mut part = vec![T::default(); self.width];
-        let n = self.outer[0].len() * self.outer[1].len() * self.width;
-        for (x, out) in x.chunks_exact(self.size.iter().product()).zip(out.chunks_exact_mut(n)) {
+        let mut line = first;
+        while !out.is_empty() {
+            let (plane, from) = (line / self.lines(), line % self.lines());
+            let count = (self.lines() - from).min(out.len() / self.width);
+            let now = out.split_off_mut(..count * self.width).unwrap_or_default();
             cache.held.fill(usize::MAX);
-            self.blend_plane(x, &mut cache, &mut part, out);
+            self.blend_plane(self.plane(x, plane), from, &mut cache, &mut part, now);
+            line += count;
         }
+    }
+
+    fn plane<'x>(&self, x: &'x [T], plane: usize) -> &'x [T] {
+        let n: usize = self.size.iter().product();
+        &x[plane * n..][..n]
     }
 
     /// The line of a plane at these places of the outer dims.
@@ -244,43 +258,36 @@ impl<T: Weight> PlaneBlend<T> {
         &x[(i * self.size[1] + j) * self.size[2]..][..self.size[2]]
     }
 
-    /// Blends planes along the last dim only.
-    fn blend_lines(&self, x: &[T], out: &mut [T]) {
+    /// [`PlaneBlend::run`] along the last dim only.
+    fn blend_lines(&self, x: &[T], first: usize, out: &mut [T]) {
         let [planes, rows] = &self.outer;
-        let (plane, per_plane) = (
-            self.size.iter().product::<usize>(),
-            planes.len() * rows.len() * self.width,
-        );
-        for first in (0..self.width).step_by(COLUMNS) {
-            let end = self.width.min(first + COLUMNS);
-            for (x, out) in x.chunks_exact(plane).zip(out.chunks_exact_mut(per_plane)) {
-                let lines = planes
-                    .iter()
-                    .flat_map(|p| rows.iter().map(move |r| [p.0[0].0, r.0[0].0]));
-                for (line, out) in lines.zip(out.chunks_exact_mut(self.width)) {
-                    self.columns.apply(self.line(x, line), first, &mut out[first..end]);
-                }
+        for from in (0..self.width).step_by(COLUMNS) {
+            let end = self.width.min(from + COLUMNS);
+            for (k, out) in out.chunks_exact_mut(self.width).enumerate() {
+                let (x, line) = (self.plane(x, (first + k) / self.lines()), (first + k) % self.lines());
+                let line = [planes[line / rows.len()].0[0].0, rows[line % rows.len()].0[0].0];
+                self.columns.apply(self.line(x, line), from, &mut out[from..end]);
             }
         }
     }
 
-    fn blend_plane(&self, x: &[T], cache: &mut LineCache<T>, part: &mut [T], out: &mut [T]) {
-        let mut lines = out.chunks_exact_mut(self.width);
-        for (planes, one_plane) in &self.outer[0] {
-            for (rows, one_row) in &self.outer[1] {
-                let Some(out) = lines.next() else { return };
-                if *one_plane && *one_row {
-                    self.columns.apply(self.line(x, [planes[0].0, rows[0].0]), 0, out);
-                    continue;
-                }
-                if *one_plane {
-                    self.blend_rows(x, planes[0].0, rows, cache, out);
-                    continue;
-                }
-                for (k, &(i, w)) in planes.iter().enumerate() {
-                    self.blend_rows(x, i, rows, cache, part);
-                    add_scaled(part, w, out, k == 0);
-                }
+    /// Blends lines of a plane from line `first` on.
+    fn blend_plane(&self, x: &[T], first: usize, cache: &mut LineCache<T>, part: &mut [T], out: &mut [T]) {
+        for (k, out) in out.chunks_exact_mut(self.width).enumerate() {
+            let n = self.outer[1].len();
+            let (planes, one_plane) = &self.outer[0][(first + k) / n];
+            let (rows, one_row) = &self.outer[1][(first + k) % n];
+            if *one_plane && *one_row {
+                self.columns.apply(self.line(x, [planes[0].0, rows[0].0]), 0, out);
+                continue;
+            }
+            if *one_plane {
+                self.blend_rows(x, planes[0].0, rows, cache, out);
+                continue;
+            }
+            for (k, &(i, w)) in planes.iter().enumerate() {
+                self.blend_rows(x, i, rows, cache, part);
+                add_scaled(part, w, out, k == 0);
             }
         }
     }

@@ -2,8 +2,10 @@
 
 use super::detection::{BoxReal, by_dtype};
 use crate::op::rows::dense::zeros;
+use crate::op::rows::fill::{FirstError, units_per_part};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
+use crate::parallel::Pool;
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
@@ -94,6 +96,26 @@ fn read_rois<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
     })
 }
 
+impl<T: BoxReal> Rois<'_, T> {
+    /// Calls `f` for each box, with its part of the results, on the threads that were lent.
+    fn for_each_box<R: Send>(&self, out: &mut [R], f: impl Fn(&[T], &mut [R]) -> OpResult<()> + Sync) -> OpResult<()> {
+        /// What a result costs at least, beside what copying a byte does.
+        const COST: usize = 64;
+        let (failed, per_box) = (FirstError::default(), out.len() / self.boxes.len().max(1));
+        if per_box == 0 {
+            return self.boxes.iter().try_for_each(|b| f(b, &mut []));
+        }
+        Pool::with_lent(|pool| {
+            let boxes = units_per_part(self.boxes.len(), per_box.saturating_mul(COST), pool);
+            pool.run_parts(out, boxes * per_box, |i, out| {
+                let mut parts = self.boxes[i * boxes..].iter().zip(out.chunks_exact_mut(per_box));
+                failed.note(parts.try_for_each(|(b, out)| f(b, out)));
+            });
+        });
+        failed.result()
+    }
+}
+
 /// The number of samples along a dim of a cell.
 fn samples_along<T: BoxReal>(ratio: i64, size: T) -> i64 {
     if ratio > 0 { ratio } else { size.to_f64().ceil() as i64 }
@@ -155,7 +177,7 @@ fn roi_align<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         c.bool("aligned")?,
     );
     let mut out = zeros(T::DTYPE, &r.shape)?;
-    for (k, b) in r.boxes.iter().enumerate() {
+    r.for_each_box(out.as_mut_slice::<T>(), |b, out| {
         let SampledCell {
             start,
             cell,
@@ -172,16 +194,17 @@ fn roi_align<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                 let taps = taps_inside(place(0, i, y), place(1, j, x), h, w);
                 for ch in 0..channels {
                     let plane = &r.x[(b[0].to_f64() as usize * channels + ch) * h * w..][..h * w];
-                    let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
+                    let to = &mut out[(ch * ph + i) * pw + j];
                     *to = taps.iter().fold(*to, |sum, &(p, weight)| sum + weight * plane[p]);
                 }
             }
             for ch in 0..channels {
-                let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
+                let to = &mut out[(ch * ph + i) * pw + j];
                 *to = *to / count;
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(Val::Leaf(out))
 }
 
@@ -215,8 +238,8 @@ fn roi_pool<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
     let scale = T::from_f64(c.f64("spatial_scale")?);
     let (mut out, mut places) = (zeros(T::DTYPE, &r.shape)?, zeros(DType::I32, &r.shape)?);
-    let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
-    for (k, b) in r.boxes.iter().enumerate() {
+    let mut pairs = vec![(T::ZERO, -1); out.numel()];
+    r.for_each_box(&mut pairs, |b, pairs| {
         let corner = |i: usize| round_to_index(b[i] * scale);
         let range = |cell: usize, cells: usize, lo: i64, hi: i64, n: usize| {
             let size = T::from_f64((hi - lo + 1).max(1) as f64) / T::from_f64(cells as f64);
@@ -235,9 +258,13 @@ fn roi_pool<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
                 }
             }
             let empty = y1 <= y0 || x1 <= x0;
-            let to = ((k * channels + ch) * ph + i) * pw + j;
-            (values[to], index[to]) = if empty { (T::ZERO, -1) } else { best };
+            pairs[(ch * ph + i) * pw + j] = if empty { (T::ZERO, -1) } else { best };
         }
+        Ok(())
+    })?;
+    let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
+    for (pair, to) in pairs.into_iter().zip(values.iter_mut().zip(index)) {
+        (*to.0, *to.1) = pair;
     }
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
 }
@@ -271,22 +298,25 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
 /// The results of a position-sensitive op. `cell` computes the value for a plane, a box, and the cell's row and column.
 fn position_sensitive<T: BoxReal>(
     c: &Call<Tensor>,
-    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> OpResult<T>,
+    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> OpResult<T> + Sync,
 ) -> OpResult<Val<Tensor>> {
     let ty = sensitive_type(&c.types())?;
     let r = read_rois::<T>(c)?;
     let shape = ty.leaves()[0].fixed_shape().unwrap_or_default();
     let ([_, channels, h, w], [_, outs, ph, pw]) = (r.size, [shape[0], shape[1], shape[2], shape[3]]);
     let (mut out, mut places) = (zeros(T::DTYPE, &shape)?, zeros(DType::I32, &shape)?);
-    let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
-    let per_box = outs * ph * pw;
-    for (k, b) in r.boxes.iter().enumerate() {
-        for n in 0..per_box {
+    r.for_each_box(out.as_mut_slice::<T>(), |b, values| {
+        for (n, value) in values.iter_mut().enumerate() {
             let plane = &r.x[(b[0].to_f64() as usize * channels + n) * h * w..][..h * w];
-            values[k * per_box + n] = cell(&r, plane, b, [n / pw % ph, n % pw])?;
-            index[k * per_box + n] = n as i32;
+            *value = cell(&r, plane, b, [n / pw % ph, n % pw])?;
         }
-    }
+        Ok(())
+    })?;
+    let index = places.as_mut_slice::<i32>().iter_mut();
+    (0..(outs * ph * pw) as i32)
+        .cycle()
+        .zip(index)
+        .for_each(|(n, i)| *i = n);
     Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
 }
 
@@ -344,57 +374,4 @@ fn ps_roi_pool<T: BoxReal>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::detection::tests::{of, run};
-    use super::*;
-
-    // The expected values are those of torchvision 0.29.
-    #[test]
-    fn features_of_boxes() {
-        let x: Vec<f32> = (0..16).map(|i| i as f32).collect();
-        let rois = of(&[1, 5], &[0., 0.5, 0.5, 2.5, 3.0]);
-        let args = vec![
-            of(&[1, 1, 4, 4], &x),
-            rois.clone(),
-            Val::Float(1.0),
-            Val::int(2),
-            Val::int(2),
-        ];
-        let aligned = run("roi_align", [args.clone(), vec![Val::int(2), Val::Bool(true)]].concat());
-        assert_eq!(aligned.as_leaf().unwrap().as_slice::<f32>(), [3.0, 4.0, 8.0, 9.0]);
-        let pooled = run("roi_pool", args);
-        let parts: Vec<&Tensor> = pooled.leaves();
-        assert_eq!(parts[0].as_slice::<f32>(), [10.0, 11.0, 14.0, 15.0]);
-        assert_eq!(parts[1].as_slice::<i32>(), [10, 11, 14, 15]);
-    }
-
-    /// The error of a call with one box of this size.
-    fn refusal(op: &str, size: f32, others: &[Val<Tensor>]) -> Option<String> {
-        let box_ = of(&[1, 5], &[0., 0., 0., size, size]);
-        let args = [&[of(&[1, 4, 4, 4], &[1.0; 64]), box_, Val::Float(1.0)], others].concat();
-        let op = crate::op::by_name(op).expect("a row");
-        let call = Call { op, args };
-        let result = match op.name {
-            "roi_align" => roi_align::<f32>(&call),
-            _ => ps_roi_align::<f32>(&call),
-        };
-        result.err().map(|e| e.title)
-    }
-
-    #[test]
-    fn boxes_with_too_many_samples_are_refused() {
-        let sizes = [Val::int(2), Val::int(2), Val::int(0)];
-        let aligned = [&sizes[..], &[Val::Bool(false)]].concat();
-        for size in [1e30, 3e9, f32::INFINITY] {
-            for (op, others) in [("roi_align", &aligned[..]), ("ps_roi_align", &sizes)] {
-                let title = refusal(op, size, others).expect("an error");
-                assert!(
-                    title.contains("roi_align sampling grid is too large"),
-                    "{size}: {title}"
-                );
-            }
-        }
-        assert!(refusal("roi_align", f32::NAN, &aligned).is_some());
-        assert!(refusal("ps_roi_align", f32::NAN, &sizes).is_none());
-    }
-}
+mod tests;

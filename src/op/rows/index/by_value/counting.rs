@@ -1,13 +1,13 @@
-//! Counts of values: one-hot vectors, histograms, bin counts.
+//! Counts of values: one-hot vectors and histograms.
 
 use crate::op::IndexLimit;
 use crate::op::rows::dense::{to_i64_indices, zeros};
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
 use crate::parallel::Pool;
-use crate::tensor::{Element, Tensor, ViewMut, with_wide_vectors};
+use crate::tensor::{Tensor, ViewMut, with_wide_vectors};
 use crate::types::{DType, Dim, TensorType, Val};
-use std::ops::{AddAssign, Div, Mul, Sub};
+use std::ops::{Div, Mul, Sub};
 
 /// `one_hot` and `histc`.
 pub(super) fn histogram_rows() -> Vec<Op> {
@@ -35,33 +35,6 @@ pub(super) fn histogram_rows() -> Vec<Op> {
             Meaning::Fill(histc),
         )
         .doc("the number of elements in each of `bins` equal intervals")
-        .spelled("aten.@ torch.@ Tensor.@"),
-    ]
-}
-
-pub(super) fn bincount_rows() -> Vec<Op> {
-    vec![
-        Op::new(
-            "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
-            |c, _| {
-                let (d, x) = c.shaped("self")?;
-                if x.len() != 1 || !d.is_int() {
-                    return Err(OpError::shape(
-                        "bincount only supports 1-d non-negative integral inputs.",
-                    ));
-                }
-                let dtype = match c.opt_leaf("weights").map(|w| w.dtype) {
-                    // torch returns before it looks at the weights.
-                    _ if *x == [Dim::Const(0)] => DType::I64,
-                    None => DType::I64,
-                    Some(DType::F32) => DType::F32,
-                    Some(_) => DType::F64,
-                };
-                Ok(Val::Leaf(TensorType::new(dtype, vec![Dim::Unknown])))
-            },
-            Meaning::Routine(bincount),
-        )
-        .doc("the number of occurrences of each integer, or the sum of its weights")
         .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
@@ -268,67 +241,9 @@ fn count_part<T: Copy>(v: &[T], bin_of: impl Fn(T) -> usize, counts: &mut [[i64;
     }
 }
 
-fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let x = c.leaf("self")?.to(DType::I64);
-    let v = x.as_slice::<i64>();
-    let (low, high) = with_wide_vectors(|| v.iter().fold((0, -1), |(low, high), &i| (i.min(low), i.max(high))));
-    if low < 0 {
-        return Err(OpError::value(
-            "bincount only supports 1-d non-negative integral inputs.",
-        ));
-    }
-    let n = (high as usize).wrapping_add(1).max(c.int("minlength")?.max(0) as usize);
-    if n > isize::MAX as usize / 16 {
-        return Err(OpError::shape("bincount: the largest value is too large"));
-    }
-    let Some(w) = c.opt_leaf("weights").filter(|_| !v.is_empty()) else {
-        return count_integers(v, n).map(Val::Leaf);
-    };
-    if w.numel() != v.len() {
-        return Err(OpError::shape(
-            "weights should be 1-d and have the same length as input",
-        ));
-    }
-    // As in torch, sums of f32 are rounded to f32 one by one.
-    match w.dtype() {
-        DType::F32 => summed_weights(v, w.as_slice::<f32>(), n),
-        _ => summed_weights(v, w.to(DType::F64).as_slice::<f64>(), n),
-    }
-    .map(Val::Leaf)
-}
-
-/// The number of occurrences of each integer below `n`.
-fn count_integers(v: &[i64], n: usize) -> OpResult<Tensor> {
-    let mut out = zeros(DType::I64, &[n])?;
-    let counts = out.as_mut_slice::<i64>();
-    // Copies of many counts would not stay in the cache, and cost more than few elements.
-    if n > (1 << 14).min(v.len() / 2) {
-        v.iter().for_each(|&i| counts[i as usize] += 1);
-        return Ok(out);
-    }
-    let mut copies = vec![[0i64; COPIES]; n];
-    let (fours, rest) = v.as_chunks::<COPIES>();
-    for four in fours {
-        (0..COPIES).for_each(|k| copies[four[k] as usize][k] += 1);
-    }
-    rest.iter().for_each(|&i| copies[i as usize][0] += 1);
-    let sums = counts.iter_mut().zip(&copies);
-    sums.for_each(|(count, c)| *count = c.iter().sum());
-    Ok(out)
-}
-
-/// The sums of the weights of each integer below `n`, in the order of the elements.
-fn summed_weights<T: Element + AddAssign>(v: &[i64], weights: &[T], n: usize) -> OpResult<Tensor> {
-    let mut out = zeros(T::DTYPE, &[n])?;
-    let sums = out.as_mut_slice::<T>();
-    v.iter().zip(weights).for_each(|(&i, &w)| sums[i as usize] += w);
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::by_name;
 
     #[test]
     fn the_range_of_a_histogram_is_that_of_the_elements() {
@@ -340,35 +255,6 @@ mod tests {
             let mut v = v.clone();
             v[place] = f32::NAN;
             assert!(range(&v).is_err());
-        }
-    }
-
-    #[test]
-    fn integers_are_counted_and_their_weights_are_added_in_order() {
-        for (len, span) in [(0, 1), (1, 1), (7, 3), (1000, 1), (1003, 100), (1001, 5000)] {
-            let v: Vec<i64> = (0..len).map(|i| (i * 37 + i / 3) % span).collect();
-            let n = v.iter().max().map_or(2, |m| (m + 1).max(2)) as usize;
-            let w: Vec<f32> = (0..len).map(|i| 0.1 + i as f32).collect();
-            let (mut counts, mut sums) = (vec![0i64; n], vec![0f32; n]);
-            for (&i, w) in v.iter().zip(&w) {
-                counts[i as usize] += 1;
-                sums[i as usize] += w;
-            }
-            let count = |weights: Val<Tensor>| {
-                let call = Call {
-                    op: by_name("bincount").expect("a row"),
-                    args: vec![Val::Leaf(Tensor::from_slice(&[v.len()], &v)), weights, Val::int(2)],
-                };
-                bincount(&call).expect("counts").as_leaf().cloned().expect("a tensor")
-            };
-            assert_eq!(count(Val::None).as_slice::<i64>(), counts);
-            if len == 0 {
-                continue;
-            }
-            assert_eq!(
-                count(Val::Leaf(Tensor::from_slice(&[w.len()], &w))).as_slice::<f32>(),
-                sums
-            );
         }
     }
 }

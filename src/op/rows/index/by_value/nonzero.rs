@@ -1,54 +1,106 @@
 //! The places of nonzero elements.
 
 use crate::op::rows::dense::zeros;
+use crate::op::rows::fill::units_per_part;
 use crate::op::rows::index::combine::{Cell, with_cell};
 use crate::op::{OpError, OpResult};
-use crate::tensor::{Scalar, Tensor, WideLoop, cells_of, run_wide};
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor, WideLoop, cells_of, contiguous_strides, run_wide};
 use crate::types::DType;
+use std::ops::Range;
 
 /// The number of elements whose flags are in one word.
 const WORD: usize = 64;
 
-/// The indices of nonzero elements, as rows.
-pub(super) fn nonzero(x: &Tensor) -> OpResult<Tensor> {
-    let words = flags_of(x);
-    let count = words.iter().map(|w| w.count_ones() as usize).sum();
-    let mut out = zeros(DType::I64, &[count, x.rank()])?;
+/// The indices of nonzero elements, as rows, found by the threads that were lent.
+pub(in crate::op::rows::index) fn nonzero(x: &Tensor) -> OpResult<Tensor> {
+    Pool::with_lent(|pool| nonzero_on(x, pool))
+}
+
+fn nonzero_on(x: &Tensor, pool: &Pool) -> OpResult<Tensor> {
+    let words = flags_of(x, pool);
+    let part = words_per_part(words.len(), pool);
+    let mut counts = vec![0; words.len().div_ceil(part)];
+    pool.run_parts(&mut counts, 1, |i, count| {
+        let words = words[i * part..].iter().take(part);
+        count[0] = words.map(|w| w.count_ones() as usize).sum();
+    });
+    let mut out = zeros(DType::I64, &[counts.iter().sum(), x.rank()])?;
     let dst = out.as_mut_slice::<i64>();
-    if count == 0 || x.rank() == 0 {
+    if dst.is_empty() {
         return Ok(out);
     }
+    let found = Found {
+        words: &words,
+        shape: x.shape(),
+        part: part * WORD,
+        counts: &counts,
+    };
     match x.rank() {
-        1 => write_rows::<1>(&words, x.shape(), dst.as_chunks_mut().0),
-        2 => write_rows::<2>(&words, x.shape(), dst.as_chunks_mut().0),
-        3 => write_rows::<3>(&words, x.shape(), dst.as_chunks_mut().0),
-        4 => write_rows::<4>(&words, x.shape(), dst.as_chunks_mut().0),
+        1 => found.write(dst.as_chunks_mut().0, pool, write_rows::<1>),
+        2 => found.write(dst.as_chunks_mut().0, pool, write_rows::<2>),
+        3 => found.write(dst.as_chunks_mut().0, pool, write_rows::<3>),
+        4 => found.write(dst.as_chunks_mut().0, pool, write_rows::<4>),
         _ => write_long_rows(&words, x.shape(), dst)?,
     }
     Ok(out)
 }
 
+/// The number of words that a thread handles at once.
+fn words_per_part(words: usize, pool: &Pool) -> usize {
+    const COST_OF_AN_ELEMENT: usize = 8;
+    units_per_part(words, WORD * COST_OF_AN_ELEMENT, pool)
+}
+
+/// The bits of all elements of a tensor, in parts of the same number of elements, of which some are set.
+struct Found<'a> {
+    words: &'a [u64],
+    shape: &'a [usize],
+    part: usize,
+    counts: &'a [usize],
+}
+
+/// Writes the rows of the bits that are set in a range of the elements of a tensor of a shape.
+type WriteRows<R> = fn(&[u64], &[usize], Range<usize>, &mut [R]);
+
+impl Found<'_> {
+    /// Writes the rows of all bits by `write`, which writes those of a range of elements.
+    fn write<R: Send>(&self, mut out: &mut [R], pool: &Pool, write: WriteRows<R>) {
+        let part = |&n: &usize| out.split_off_mut(..n).unwrap_or_default();
+        let mut parts: Vec<&mut [R]> = self.counts.iter().map(part).collect();
+        let all: usize = self.shape.iter().product();
+        pool.run_parts(&mut parts, 1, |i, out| {
+            let elements = i * self.part..all.min((i + 1) * self.part);
+            write(self.words, self.shape, elements, out[0]);
+        });
+    }
+}
+
 /// A bit for each element, which says whether the element is not zero. The bits after the last element are 0.
-fn flags_of(x: &Tensor) -> Vec<u64> {
+fn flags_of(x: &Tensor, pool: &Pool) -> Vec<u64> {
     if x.dtype() == DType::B8 {
-        return flags(x.bytes(), |b| *b != 0);
+        return flags(x.bytes(), |b| *b != 0, pool);
     }
     // Both zeros of the 16-bit floats are 0 but for the sign.
     if x.dtype().is_half() {
-        return flags(cells_of::<u16>(x.bytes()), |b| b << 1 != 0);
+        return flags(cells_of::<u16>(x.bytes()), |b| b << 1 != 0, pool);
     }
     with_cell!(x.dtype(), T => {
         let zero = T::from_scalar(Scalar::F64(0.0));
-        flags(x.as_slice::<T>(), |v| *v != zero)
-    }, else flags(x.to(DType::B8).bytes(), |b| *b != 0))
+        flags(x.as_slice::<T>(), |v| *v != zero, pool)
+    }, else flags(x.to(DType::B8).bytes(), |b| *b != 0, pool))
 }
 
-fn flags<T>(x: &[T], is_set: impl Fn(&T) -> bool) -> Vec<u64> {
+fn flags<T: Sync>(x: &[T], is_set: impl Fn(&T) -> bool + Copy + Sync, pool: &Pool) -> Vec<u64> {
     let mut words = vec![0; x.len().div_ceil(WORD)];
-    run_wide(FlagWords {
-        x,
-        is_set,
-        words: &mut words,
+    let part = words_per_part(words.len(), pool);
+    pool.run_parts(&mut words, part, |i, words| {
+        let x = &x[i * part * WORD..];
+        run_wide(FlagWords {
+            x: &x[..x.len().min(words.len() * WORD)],
+            is_set,
+            words,
+        });
     });
     words
 }
@@ -128,17 +180,23 @@ fn advance(lead: &mut [i64], shape: &[usize]) {
     }
 }
 
-/// Writes the indices of the bits that are set, in a tensor of rank `R` that is not empty.
-fn write_rows<const R: usize>(words: &[u64], shape: &[usize], out: &mut [[i64; R]]) {
-    let width = shape[R - 1];
-    let (mut row, mut next) = ([0i64; R], 0);
-    for line in 0..shape[..R - 1].iter().product::<usize>() {
-        for_each_bit(words, line * width, (line + 1) * width, |k| {
-            row[R - 1] = k as i64;
+/// Writes the indices of the bits that are set among these elements of a tensor of rank `R`.
+fn write_rows<const R: usize>(words: &[u64], shape: &[usize], elements: Range<usize>, out: &mut [[i64; R]]) {
+    let (width, outer) = (shape[R - 1], &shape[..R - 1]);
+    let (mut row, mut next, mut from) = ([0i64; R], 0, elements.start);
+    let mut line = from / width;
+    for (d, stride) in contiguous_strides(outer).into_iter().enumerate() {
+        row[d] = (line / stride % outer[d]) as i64;
+    }
+    while from < elements.end {
+        let (begin, to) = (line * width, elements.end.min((line + 1) * width));
+        for_each_bit(words, from, to, |k| {
+            row[R - 1] = (from - begin + k) as i64;
             out[next] = row;
             next += 1;
         });
-        advance(&mut row[..R - 1], &shape[..R - 1]);
+        advance(&mut row[..R - 1], outer);
+        (line, from) = (line + 1, to);
     }
 }
 
@@ -164,7 +222,7 @@ fn write_long_rows(words: &[u64], shape: &[usize], out: &mut [i64]) -> OpResult<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::{SplitMix, contiguous_strides};
+    use crate::tensor::SplitMix;
 
     #[test]
     fn rows_are_those_of_a_walk_through_the_elements() {
@@ -204,5 +262,21 @@ mod tests {
             assert_eq!(got.shape(), [0, shape.len()]);
         }
         assert_eq!(nonzero(&Tensor::scalar(2i64)).expect("indices").shape(), [1, 0]);
+    }
+
+    #[test]
+    fn threads_find_what_one_does() {
+        let shapes: [&[usize]; 4] = [&[100_003], &[301, 407], &[3, 50_001], &[20, 60, 70]];
+        for shape in shapes {
+            let mut random = SplitMix::new(7);
+            let x = Tensor::from_fn(DType::F32, shape, |_| Scalar::F64(random.pick(&[0.0, 1.0, 0.0])));
+            let found = |threads: usize| nonzero_on(&x, &Pool::new(threads)).expect("indices");
+            let (one, more) = (found(1), [2, 3].map(found));
+            assert!(
+                more.iter()
+                    .all(|m| m.shape() == one.shape() && m.bytes() == one.bytes()),
+                "{shape:?}"
+            );
+        }
     }
 }

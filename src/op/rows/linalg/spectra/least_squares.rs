@@ -128,9 +128,9 @@ pub(super) fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn solve_all(a: &Tensor, b: &Tensor, lead: &[usize], rcond: Option<f64>) -> Vec<LeastSquares> {
     let (all_a, all_b) = (Matrices::of(a).all(), Matrices::of(b).all());
     let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
-    let solve = |i: usize| {
+    let pair = |i: usize| {
         let (a, b) = (broadcast_position(own_a, lead, i), broadcast_position(own_b, lead, i));
-        LeastSquares::solve(&all_a[a], &all_b[b], rcond)
+        (&all_a[a], &all_b[b])
     };
-    (0..lead.iter().product()).map(solve).collect()
+    LeastSquares::solve_all(lead.iter().product(), pair, rcond)
 }
