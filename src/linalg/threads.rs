@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn factors_do_not_depend_on_threads() {
-        for (count, n) in [(1, 270), (40, 12), (9, 40), (0, 3)] {
+        for (count, n) in [(1, 404), (40, 12), (9, 40), (0, 3)] {
             check(factors, count, n);
         }
     }

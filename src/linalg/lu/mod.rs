@@ -12,12 +12,24 @@ use super::threads::{
 };
 use super::triangles::{invert_factors, solve_triangle};
 use super::vectors::{add_scaled, subtract_rows};
+use crate::parallel::Pool;
 use crate::tensor::{Factor, wide_function};
 use std::ops::Range;
+
+/// Matrices of fewer elements are factorised by one thread: the parts of a panel are so small that moving them from cache to cache takes
+/// longer.
+const SHARED: usize = 400 * 400;
 
 /// In-place LU factorisation with row pivoting (`getrf`). Returns the 1-based pivot rows, and the 1-based position of
 /// the first zero pivot (0 if there is none).
 pub(super) fn lu<T: Real>(a: &mut Matrix<T>) -> (Vec<usize>, usize) {
+    match a.v.len() < SHARED && !is_single() {
+        true => Pool::new(1).lend(|| factorise(a)),
+        false => factorise(a),
+    }
+}
+
+fn factorise<T: Real>(a: &mut Matrix<T>) -> (Vec<usize>, usize) {
     let (least, n) = (a.rows.min(a.columns), a.columns);
     let mut found = (vec![], 0);
     if least <= 2 * BLOCK {

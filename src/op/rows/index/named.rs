@@ -150,8 +150,7 @@ impl NamedSlices {
         if let Some(columns) = self.columns_per_part(size_of::<S>(), pool) {
             return view.update(dst, &alone, |dst| self.combine_columns(columns, src, dst, pool, how));
         }
-        let parts = pool.threads().min(size_of_val(src) / BYTES_PER_PART).max(1);
-        let rows = n.div_ceil(parts);
+        let rows = n.div_ceil(self.place_parts(size_of_val(src), pool));
         pool.run_parts(dst, rows * inner, |part, dst| {
             view.update(dst, &alone, |dst| self.combine_places(part * rows, src, dst, how));
         });
@@ -251,8 +250,12 @@ impl NamedSlices {
         }
     }
 
-    /// How many elements of each slice a thread takes, if there are no dims before and slices are long; `None` if that does not save time.
+    /// How many elements of each slice a thread takes, if there are no dims before, slices are long and places are few; `None` if that does
+    /// not save time. Of many places, each thread takes some: threads that share every slice would wait for each other's cache lines.
     fn columns_per_part(&self, size: usize, pool: &Pool) -> Option<usize> {
+        if self.n >= MANY_PLACES * pool.threads() {
+            return None;
+        }
         let columns = units_per_part(self.inner, self.places().len() * size, pool).max(LONG_SLICE);
         let columns = columns.next_multiple_of(LONG_SLICE);
         (pool.threads() > 1 && self.outer == 1 && columns < self.inner).then_some(columns)
@@ -275,10 +278,36 @@ impl NamedSlices {
                 }
             });
         }
+        if self.outer == 1 && self.inner > 1 {
+            let rows = self
+                .n
+                .div_ceil(self.place_parts(count * self.inner * size_of::<D>(), pool));
+            return pool.run_parts(dst, rows * self.inner, |part, dst| {
+                self.write_places(part * rows, dst, &f);
+            });
+        }
         let outer = units_per_part(self.outer, count * self.inner * size_of::<D>(), pool);
         pool.run_parts(dst, outer * block, |part, dst| {
             self.write_blocks(dst, part * outer * count * self.inner, &f);
         });
+    }
+
+    /// [`NamedSlices::write`] without dims before for the slices of `dst`, which are those from place `first` on.
+    fn write_places<D>(&self, first: usize, dst: &mut [D], f: &impl Fn(&mut [D], usize)) {
+        let places = first..first + dst.len() / self.inner;
+        for (k, &p) in self.places().iter().enumerate() {
+            if places.contains(&(p as usize)) {
+                f(
+                    &mut dst[(p as usize - first) * self.inner..][..self.inner],
+                    k * self.inner,
+                );
+            }
+        }
+    }
+
+    /// The number of threads that take some of the places, for slices of so many bytes in all.
+    fn place_parts(&self, bytes: usize, pool: &Pool) -> usize {
+        pool.threads().min(bytes / BYTES_PER_PART).max(1)
     }
 
     /// [`NamedSlices::write`] for some places of the dims before, whose slices begin at `from`.
@@ -297,6 +326,9 @@ const SPARE: usize = 8;
 
 /// Parts of slices have a multiple of this number of elements.
 const LONG_SLICE: usize = 256;
+
+/// As many places for each thread have about as many slices.
+const MANY_PLACES: usize = 64;
 
 /// For each place along a dim, the numbers of the slices that an index tensor puts there, in order.
 struct SourcesOfPlaces {

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn threads_combine_as_one_does() {
-    let n = 37;
-    for (outer, count, inner) in [
-        (1, 5000, 17),
-        (1, 5000, 1),
-        (9, 5000, 13),
-        (40, 5000, 1),
-        (4000, 20, 1),
-        (700, 50, 3),
-        (1, 60, 3000),
+    for (n, outer, count, inner) in [
+        (37, 1, 5000, 17),
+        (37, 1, 5000, 1),
+        (37, 9, 5000, 13),
+        (37, 40, 5000, 1),
+        (37, 4000, 20, 1),
+        (37, 700, 50, 3),
+        (37, 1, 60, 3000),
+        (700, 1, 900, 120),
     ] {
         let places: Vec<i64> = (0..count).map(|i| (i * i % n) as i64).collect();
         let slices = NamedSlices {
