@@ -2,17 +2,17 @@
 //! [`math::functions`](crate::math::functions); for single elements those of [`scalar::math`](crate::scalar::math)
 //! that have no vector code. The interpreter uses the same functions, so results are equal.
 
-use crate::math::blocks::transpose_tile;
 use crate::math::functions::{LANE_OPS, LaneOp, lane_function};
 use crate::scalar::Binary;
 use crate::scalar::math::{f32_binary, f64_binary, gcd};
 use crate::target::{Isa, Target};
+use crate::tensor::transpose_tile;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// A function with the C calling convention. All operands and the result have one type, which is the suffix of the
 /// name. A function on groups is a [`LaneFn`](crate::math::functions::LaneFn), one on tiles a
-/// [`TransposeFn`](crate::math::blocks::TransposeFn).
+/// [`transpose_tile`](crate::tensor::transpose_tile).
 #[derive(Clone, Debug)]
 pub(crate) struct HostFunction {
     /// The symbol: `fxc_Fmod_f32`, `fxc_Tan_f32_lanes`.

@@ -1,7 +1,7 @@
 //! Loop nests that copy a transposed tile.
 //!
 //! Two loops that read along one dim and write along the other would load each lane by itself. Such a nest becomes a call of
-//! [`math::blocks`](crate::math::blocks), which transposes blocks in registers.
+//! [`transpose_tile`](crate::tensor::transpose_tile), which transposes blocks in registers.
 
 use super::analysis::transposed_copy;
 use super::state::FunctionLowering;

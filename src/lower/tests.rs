@@ -251,10 +251,22 @@ fn maps_of_transposed_operands_are_tiled() {
     assert_eq!(k.parallel_extent(), 96 / 16);
     assert_eq!(loops(&k.parallel_loop().unwrap().body), 3);
     assert_eq!(transposed(48, 96).parallel_extent(), 96 / 16);
-    assert_eq!(transposed(512, 1024).parallel_extent(), 1024 / 64);
+    assert_eq!(transposed(528, 1024).parallel_extent(), 1024 / 64);
+    // Rows of the result a power of two apart would evict each other from the cache, so that tiles have few of them.
+    assert_eq!(transposed(512, 1024).parallel_extent(), 1024 / 16);
     // If tiles do not divide the outer dim, threads share those of the last one; if they divide neither, both loops are serial.
     assert_eq!(transposed(200, 97).parallel_extent(), 200 / 20);
     assert_eq!(transposed(197, 97).parallel_extent(), 1);
+    // A copy takes rows in whole blocks of registers, and a second loop has the rest.
+    let copy = "%x: bf16[96, 1000] = input 0
+             %t: bf16[1000, 96] = affine(%x) at=[d1, d0]
+             %y: bf16[1000, 96] = map(%t) { a0 }
+             return %y";
+    let copy = kernels(copy).swap_remove(0);
+    assert_eq!(
+        (copy.parallel_loops().count(), copy.parallel_extent()),
+        (2, 1000 / 64 + 1)
+    );
     // An operand of less than a line is read in the order of the result.
     assert_eq!(transposed(200, 7).parallel_extent(), 7);
 }

@@ -9,7 +9,6 @@
 #![allow(clippy::needless_range_loop)]
 
 mod attention;
-pub(crate) mod blocks;
 #[cfg(test)]
 mod byte_tests;
 pub(crate) mod contract;

@@ -1,23 +1,19 @@
 //! Transposes and permutations: copies in which source and destination cannot both be contiguous.
 //!
-//! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8
-//! (AVX2) or 4 x 4 elements of 4 bytes. For smaller and larger elements, [`blocks`](super::blocks) does this.
+//! Vectors of the source's contiguous dimension become vectors of the result's in the registers of [`transpose_tile`].
 
-use super::blocks::transpose_tile;
-use super::pack::transpose_4x4;
 use super::scratch::SharedPtr;
 use crate::parallel::Pool;
-use crate::target::{Isa, Target};
+use crate::tensor::transpose_tile;
 
 /// The approximate number of elements in a chunk of a permutation.
 const CHUNK: usize = 16 * 1024;
 
-/// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`, with elements of 4 bytes.
+/// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`.
 ///
 /// # Safety
-/// The machine supports `isa`; `src` is readable and `dst` writable at these places, and they do not overlap.
+/// `src` is readable and `dst` writable at these places, and they do not overlap.
 pub(crate) unsafe fn transpose(
-    isa: Isa,
     src: *const f32,
     src_row: usize,
     rows: usize,
@@ -25,51 +21,10 @@ pub(crate) unsafe fn transpose(
     dst: *mut f32,
     dst_row: usize,
 ) {
+    let [line, row] = [src_row, dst_row].map(|n| (n * size_of::<f32>()) as isize);
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 => x86::transpose(src, src_row, rows, cols, dst, dst_row),
-            _ => transpose_in_fours(src, src_row, [0, rows], [0, cols], dst, dst_row),
-        }
-    }
+    unsafe { transpose_tile(size_of::<f32>())(src.cast(), line, dst.cast(), row, cols, rows) };
 }
-
-/// Transposes a rectangle in 4x4 blocks, and its edges element by element.
-///
-/// # Safety
-/// As for [`transpose`].
-unsafe fn transpose_in_fours(
-    src: *const f32,
-    src_row: usize,
-    [r0, r1]: [usize; 2],
-    [c0, c1]: [usize; 2],
-    dst: *mut f32,
-    dst_row: usize,
-) {
-    let (r4, c4) = (r0 + (r1 - r0) / 4 * 4, c0 + (c1 - c0) / 4 * 4);
-    // SAFETY: every index lies in the rectangle.
-    unsafe {
-        for r in (r0..r4).step_by(4) {
-            for c in (c0..c4).step_by(4) {
-                transpose_4x4(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
-            }
-            for c in c4..c1 {
-                for q in r..r + 4 {
-                    *dst.add(c * dst_row + q) = *src.add(q * src_row + c);
-                }
-            }
-        }
-        for r in r4..r1 {
-            for c in c0..c1 {
-                *dst.add(c * dst_row + r) = *src.add(r * src_row + c);
-            }
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 /// Copies the strided array at `src` into row-major order at `dst`. Element `(i0, i1, …)` of `shape` is read at offset
 /// `Σ i * strides`, in elements. `size` is an element's size in bytes: 1, 2, 4, 8 or 16.
@@ -91,7 +46,7 @@ pub(crate) unsafe fn permute(
         match size {
             1 => p.run::<u8>(pool, src, dst),
             2 => p.run::<u16>(pool, src, dst),
-            4 => p.run::<f32>(pool, src, dst),
+            4 => p.run::<u32>(pool, src, dst),
             8 => p.run::<u64>(pool, src, dst),
             16 => p.run::<u128>(pool, src, dst),
             _ => panic!("unsupported element size: {size} bytes"),
@@ -132,7 +87,7 @@ impl Permutation {
 
     /// Splits off two inner dimensions: the last one, and the one that is contiguous in the source if it is a different
     /// one.
-    unsafe fn run<T: Copy + 'static>(&self, pool: &Pool, src: *const u8, dst: *mut u8) {
+    unsafe fn run<T: Copy>(&self, pool: &Pool, src: *const u8, dst: *mut u8) {
         let dims = &self.dims[..self.count];
         let total: usize = dims.iter().map(|d| d.0).product();
         if total == 0 {
@@ -199,28 +154,11 @@ fn matrix_offsets(outer: &[(usize, usize)], out: &[usize], inner: Option<usize>,
 ///
 /// # Safety
 /// Both are valid at these places.
-unsafe fn copy_matrix<T: Copy + 'static>(
-    src: *const T,
-    stride: usize,
-    rows: usize,
-    cols: usize,
-    dst: *mut T,
-    dst_row: usize,
-) {
-    // SAFETY: guaranteed by the caller; an f32 stands for any four bytes.
+unsafe fn copy_matrix<T: Copy>(src: *const T, stride: usize, rows: usize, cols: usize, dst: *mut T, dst_row: usize) {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if stride == 1 && rows == 1 {
             std::ptr::copy_nonoverlapping(src, dst, cols);
-        } else if rows > 1 && std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>() {
-            transpose(
-                Target::native().isa(),
-                src.cast(),
-                stride,
-                cols,
-                rows,
-                dst.cast(),
-                dst_row,
-            );
         } else if size_of::<T>() <= 8 {
             let size = size_of::<T>();
             let (line, row) = ((stride * size) as isize, (dst_row * size) as isize);
@@ -295,22 +233,5 @@ mod tests {
         check(&[300, 517], &[1, 0], |i| i as f32);
         check(&[130, 70, 33], &[0, 2, 1], |i| i as f32);
         check(&[517, 300], &[1, 0], |i| i as u64);
-    }
-
-    #[test]
-    fn every_level_transposes() {
-        let src: Vec<f32> = (0..50 * 40).map(|i| i as f32).collect();
-        for isa in Isa::available() {
-            for (rows, cols) in [(1, 1), (8, 8), (17, 31), (40, 9), (3, 33), (24, 13), (33, 2), (16, 30)] {
-                let mut dst = vec![0f32; 50 * 40];
-                // SAFETY: both hold the rectangle.
-                unsafe { transpose(isa, src.as_ptr(), 40, rows, cols, dst.as_mut_ptr(), 50) };
-                for r in 0..rows {
-                    for c in 0..cols {
-                        assert_eq!(dst[c * 50 + r], src[r * 40 + c]);
-                    }
-                }
-            }
-        }
     }
 }

@@ -25,14 +25,19 @@ impl Pool {
         work()
     }
 
+    /// The pool without other threads. Making one takes as long as some work that needs one.
+    pub(crate) fn alone() -> &'static Pool {
+        static ALONE: LazyLock<Pool> = LazyLock::new(|| Pool::new(1));
+        &ALONE
+    }
+
     /// Calls `f` with the pool that this thread was lent, or with one that has no other threads. A worker was lent none: what it runs
     /// is a part of a job already.
     pub(crate) fn with_lent<R>(f: impl FnOnce(&Pool) -> R) -> R {
-        static ALONE: LazyLock<Pool> = LazyLock::new(|| Pool::new(1));
         match LENT.get() {
             // SAFETY: `lend` borrows the pool until it takes it back, which this thread cannot do before `f` returns.
             Some(pool) => f(unsafe { pool.as_ref() }),
-            None => f(&ALONE),
+            None => f(Pool::alone()),
         }
     }
 }

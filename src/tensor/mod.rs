@@ -5,6 +5,7 @@
 //! owned memory (64-byte aligned), a part of a mapped file, memory that a caller lends for one call, or computed when
 //! it is first read. Therefore it is read-only until [`Tensor::bytes_mut`] makes it unique.
 
+mod blocks;
 mod byte_runs;
 mod convert;
 mod element;
@@ -33,6 +34,7 @@ mod view;
 mod wide;
 mod windows;
 
+pub(crate) use blocks::{transpose_into, transpose_tile};
 pub use element::{Element, Scalar};
 pub(crate) use element::{cells_of, cells_of_mut};
 pub(crate) use gather::{IndexedBlock, Offsets, Sources, indices_within, take_elements};

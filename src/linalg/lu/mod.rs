@@ -24,7 +24,7 @@ const SHARED: usize = 400 * 400;
 /// the first zero pivot (0 if there is none).
 pub(super) fn lu<T: Real>(a: &mut Matrix<T>) -> (Vec<usize>, usize) {
     match a.v.len() < SHARED && !is_single() {
-        true => Pool::new(1).lend(|| factorise(a)),
+        true => Pool::alone().lend(|| factorise(a)),
         false => factorise(a),
     }
 }

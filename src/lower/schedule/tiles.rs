@@ -9,11 +9,14 @@ use super::vars::Vars;
 use super::{LoopDim, OperandSource, Scheduler};
 use crate::kernel::{Affine, Buf, KernelBuilder, LARGE, Var};
 use crate::lower::ir::{Def, ValueId};
+use std::collections::HashSet;
 
 /// The size of a cache line.
 const LINE: usize = 64;
-/// The range of the side of a tile along the last dim: a line of the result if its elements are small. More lines a power
-/// of two apart would evict each other.
+/// The number of sets of the first cache of usual processors, and the lines of a tile in one set that do not slow it down.
+const SETS: usize = 64;
+const MOST_LINES: usize = 16;
+/// The range of the side of a tile along the last dim. An operand that is copied to scratch memory has a line of the result at least.
 const COLUMNS: [usize; 2] = [16, 64];
 /// The least side along the last dim of a tile that is only copied: a block of registers, and more.
 const NARROW: usize = 5;
@@ -34,8 +37,8 @@ pub(super) struct Tiling {
     rows: usize,
     /// The number of iterations of the last loop in a tile.
     columns: usize,
-    /// The dim whose tiles threads share; a tile divides its extent. The loops over the others are serial, with a last tile that may be
-    /// smaller.
+    /// The dim whose tiles threads share: rows, of which a second range has the rest, or columns, whose extent a tile divides. The loops
+    /// over the others are serial, with a last tile that may be smaller.
     shared: Option<Side>,
 }
 
@@ -66,42 +69,53 @@ impl TileCopies {
 impl Scheduler<'_> {
     /// The tiles of a map, if one of its loads needs them.
     pub(super) fn tiling(&self) -> Option<Tiling> {
+        let (size, outer) = self.transposed_load()?;
+        let (last, outers) = self.kept.split_last()?;
+        let (extent, line) = (self.kept[outer].extent, LINE / size);
+        let inner = outers[outer + 1..].iter().map(|l| l.extent);
+        let is_crowded = is_crowded(inner.fold(last.extent.saturating_mul(size), usize::saturating_mul));
+        let widest = match self.is_cached_copy() || is_crowded {
+            true => COLUMNS[1],
+            false => line.clamp(COLUMNS[0], COLUMNS[1]),
+        };
+        let columns = widest.min(last.extent);
+        let most_rows = most_rows(columns, extent, line, is_crowded);
+        let dividing = longest_dividing(extent, line, [ROWS[0], most_rows]);
+        let rows = match self.is_cached_copy() {
+            true => rows_of_blocks(extent, line, most_rows, dividing),
+            false => dividing,
+        };
+        let (rows, columns, shared) = match rows {
+            Some(rows) => (rows, columns, Some(Side::Rows)),
+            None if extent < line.clamp(ROWS[0], ROWS[1]) => return None,
+            None => {
+                let divisor = tile_dividing(last.extent, widest, COLUMNS);
+                (most_rows, divisor.unwrap_or(columns), divisor.map(|_| Side::Columns))
+            }
+        };
+        Some(Tiling {
+            outer,
+            rows,
+            columns,
+            shared,
+        })
+    }
+
+    /// The size of the elements of a load that is contiguous along an outer loop instead of the last one, and that loop.
+    fn transposed_load(&self) -> Option<(usize, usize)> {
         let (last, outers) = self.kept.split_last()?;
         let least = if self.is_cached_copy() { NARROW } else { COLUMNS[0] };
         if !self.row.is_empty() || last.extent < least {
             return None;
         }
         let jumps = |strides: &[i64], size: usize| strides[last.last].unsigned_abs() as usize * size >= LINE;
-        let loads = self.sources.values().flatten().filter_map(|s| match s {
-            OperandSource::Load(base, _, strides) => Some((self.tir.value(*base).dtype.size(), strides)),
-            _ => None,
-        });
-        let mut loads = loads.filter(|(size, strides)| jumps(strides, *size));
         let along = |strides: &[i64]| outers.iter().position(|l| strides[l.last].abs() == 1);
-        let (size, outer) = loads.find_map(|(size, strides)| Some((size, along(strides)?)))?;
-        let line = LINE / size;
-        let columns = line.clamp(COLUMNS[0], COLUMNS[1]).min(last.extent);
-        let most_rows = most_rows(columns, self.kept[outer].extent, line);
-        let rows = longest_dividing(self.kept[outer].extent, line, [ROWS[0], most_rows]);
-        if let Some(rows) = rows {
-            let shared = Some(Side::Rows);
-            return Some(Tiling {
-                outer,
-                rows,
-                columns,
-                shared,
-            });
-        }
-        if self.kept[outer].extent < line.clamp(ROWS[0], ROWS[1]) {
-            return None;
-        }
-        let rows = most_rows.min(self.kept[outer].extent);
-        let divisor = tile_dividing(last.extent, line, COLUMNS);
-        Some(Tiling {
-            outer,
-            rows,
-            columns: divisor.unwrap_or(columns),
-            shared: divisor.map(|_| Side::Columns),
+        self.sources.values().flatten().find_map(|s| match s {
+            OperandSource::Load(base, _, strides) => {
+                let size = self.tir.value(*base).dtype.size();
+                jumps(strides, size).then(|| Some((size, along(strides)?)))?
+            }
+            _ => None,
         })
     }
 
@@ -111,40 +125,47 @@ impl Scheduler<'_> {
         let Some(last) = outers.pop() else { return };
         let row = outers[t.outer].clone();
         self.declare_copies(k, t, row.last, last.last);
-        let mut extents: Vec<usize> = outers.iter().map(|l| l.extent).collect();
-        extents[t.outer] = if t.shared == Some(Side::Rows) {
-            row.extent / t.rows
-        } else {
-            1
+        let (whole, rest) = match t.shared {
+            Some(Side::Rows) => (row.extent / t.rows, row.extent % t.rows),
+            _ => (1, 0),
         };
-        if t.shared == Some(Side::Columns) {
-            extents.push(last.extent / t.columns);
-        }
-        k.parallel(&extents, |k, v| {
-            let others = (0..outers.len()).filter(|&i| i != t.outer);
-            let (dims, vars): (Vec<LoopDim>, Vec<Var>) = others.map(|i| (outers[i].clone(), v[i])).unzip();
-            let vars = Vars::default().with_loops(&dims, &vars);
-            let side = |extent: usize, d: &LoopDim| LoopDim { extent, last: d.last };
-            match t.shared {
-                Some(Side::Rows) => {
-                    let vars = vars.with_part(row.last, 0, t.rows, v[t.outer]);
-                    visit_parts(k, &vars, &last, t.columns, &mut |k, vars, columns| {
-                        self.emit_tile(k, vars, &[side(t.rows, &row), side(columns, &last)], t);
-                    });
-                }
-                Some(Side::Columns) => {
-                    let vars = vars.with_part(last.last, 0, t.columns, v[outers.len()]);
-                    visit_parts(k, &vars, &row, t.rows, &mut |k, vars, rows| {
-                        self.emit_tile(k, vars, &[side(rows, &row), side(t.columns, &last)], t);
-                    });
-                }
-                None => visit_parts(k, &vars, &row, t.rows, &mut |k, vars, rows| {
-                    visit_parts(k, vars, &last, t.columns, &mut |k, vars, columns| {
-                        self.emit_tile(k, vars, &[side(rows, &row), side(columns, &last)], t);
-                    });
-                }),
+        let ranges = [(0, t.rows, whole), (row.extent - rest, rest, 1)];
+        for (first, rows, count) in ranges.into_iter().take(1 + usize::from(rest > 0)) {
+            let mut extents: Vec<usize> = outers.iter().map(|l| l.extent).collect();
+            extents[t.outer] = count;
+            if t.shared == Some(Side::Columns) {
+                extents.push(last.extent / t.columns);
             }
-        });
+            k.parallel(&extents, |k, v| {
+                let others = (0..outers.len()).filter(|&i| i != t.outer);
+                let (dims, vars): (Vec<LoopDim>, Vec<Var>) = others.map(|i| (outers[i].clone(), v[i])).unzip();
+                let vars = Vars::default().with_loops(&dims, &vars);
+                let vars = match t.shared {
+                    Some(Side::Rows) => vars.with_part(row.last, first, rows, v[t.outer]),
+                    Some(Side::Columns) => vars.with_part(last.last, 0, t.columns, v[outers.len()]),
+                    None => vars,
+                };
+                self.emit_part(k, &vars, [&row, &last], rows, t);
+            });
+        }
+    }
+
+    /// Emits the tiles of a part that a thread may run by itself, which has `rows` rows if threads share rows.
+    fn emit_part(&mut self, k: &mut KernelBuilder, vars: &Vars, [row, last]: [&LoopDim; 2], rows: usize, t: &Tiling) {
+        let side = |extent: usize, d: &LoopDim| LoopDim { extent, last: d.last };
+        match t.shared {
+            Some(Side::Rows) => visit_parts(k, vars, last, t.columns, &mut |k, vars, columns| {
+                self.emit_tile(k, vars, &[side(rows, row), side(columns, last)], t);
+            }),
+            Some(Side::Columns) => visit_parts(k, vars, row, t.rows, &mut |k, vars, rows| {
+                self.emit_tile(k, vars, &[side(rows, row), side(t.columns, last)], t);
+            }),
+            None => visit_parts(k, vars, row, t.rows, &mut |k, vars, rows| {
+                visit_parts(k, vars, last, t.columns, &mut |k, vars, columns| {
+                    self.emit_tile(k, vars, &[side(rows, row), side(columns, last)], t);
+                });
+            }),
+        }
     }
 
     /// Declares scratch memory for the operands that are transposed in a tile over the dims `row` and `column`.
@@ -198,22 +219,46 @@ impl Scheduler<'_> {
     }
 }
 
-/// The size in a range of a tile that divides an extent: at least a line if there is such a divisor.
-fn tile_dividing(extent: usize, line: usize, [least, most]: [usize; 2]) -> Option<usize> {
-    let line = line.clamp(least, most);
+/// The rows of a tile that is only copied: whole blocks of `line` rows instead of `dividing` ones, which divide the extent, if much
+/// fewer rows are outside of whole blocks then.
+fn rows_of_blocks(extent: usize, line: usize, most_rows: usize, dividing: Option<usize>) -> Option<usize> {
+    let rows = most_rows / line * line;
+    let outside = |d: usize| extent / d * (d % line);
+    let saved = dividing.map_or(extent, outside).saturating_sub(extent % line);
+    if rows > 0 && saved * 8 > extent {
+        Some(rows)
+    } else {
+        dividing
+    }
+}
+
+/// Whether the rows of a tile that are so many bytes apart evict each other from the first cache: if they are almost a power of two
+/// apart, the lines of all rows belong to few of its sets. A tile then has few rows, whose lines are written whole.
+fn is_crowded(row_bytes: usize) -> bool {
+    let places = (0..ROWS[1]).map(|r| r.saturating_mul(row_bytes) / LINE % SETS);
+    let sets = places.collect::<HashSet<_>>().len();
+    let lines = ROWS[1] * if row_bytes.is_multiple_of(LINE) { 1 } else { 2 };
+    lines > MOST_LINES * sets
+}
+
+/// The size in a range of a tile that divides an extent: at least `wanted` if there is such a divisor.
+fn tile_dividing(extent: usize, wanted: usize, [least, most]: [usize; 2]) -> Option<usize> {
     let divides = |n: &usize| extent.is_multiple_of(*n);
-    let longer = (line..=most).find(divides);
-    longer.or_else(|| (least..line).rev().find(divides))
+    let longer = (wanted..=most).find(divides);
+    longer.or_else(|| (least..wanted).rev().find(divides))
 }
 
 /// The most rows of a tile with so many columns, of an operand of which a cache line has `line` elements.
-fn most_rows(columns: usize, extent: usize, line: usize) -> usize {
-    let most = match columns < COLUMNS[0] {
-        true => ELEMENTS / columns,
-        false => ROWS[1],
+fn most_rows(columns: usize, extent: usize, line: usize, is_crowded: bool) -> usize {
+    let line = line.clamp(ROWS[0], ROWS[1]);
+    let most = match (columns < COLUMNS[0], is_crowded) {
+        (true, false) => ELEMENTS / columns,
+        // Other tiles write the other parts of these lines next.
+        (true, true) => ROWS[0],
+        (false, false) => ROWS[1],
+        (false, true) => line,
     };
-    let shared = (extent / PARTS).max(line.clamp(ROWS[0], ROWS[1]));
-    most.min(shared).min(extent)
+    most.min((extent / PARTS).max(line)).min(extent)
 }
 
 /// The longest side in a range of a tile that divides an extent: of whole lines if there is such a divisor.

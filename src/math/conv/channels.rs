@@ -36,7 +36,7 @@ impl DepthwiseChannels {
         // This method handles the border itself: a padded copy would cost as much as the convolution.
         let input = Padded::with_padding(isa, conv, [0; 3])?;
         let out = conv.output_size().ok_or(PlanError::Size)?;
-        let output = ConvOutput::new(isa, conv);
+        let output = ConvOutput::new(conv);
         let load = Load {
             rows: out[0] * out[1],
             row_pixels: out[2],

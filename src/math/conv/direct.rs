@@ -76,7 +76,7 @@ impl Direct {
         let visible = visible_pixels(conv, out[2], conv.in_channels).filter(|_| pieces == 1 && conv.groups == 1);
         let (segments, run) = lay_out_runs(conv, &padded, visible.is_some());
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
-        let output = ConvOutput::new(isa, conv);
+        let output = ConvOutput::new(conv);
         let (rows, row_pixels) = match flat {
             true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
             false if pieces > 1 => (out[0] * out[1] * pieces, FLAT_ROW),

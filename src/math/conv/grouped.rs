@@ -101,7 +101,7 @@ impl Grouped {
         let pixel = pixel_stride(kind, gi * groups);
         let reach = (conv.kernel[1] - 1) * conv.dilation[1];
         let rows = (BUFFER / (input.size[2] * pixel).max(1)).saturating_sub(reach) / input.stride[1];
-        let output = ConvOutput::new(isa, conv);
+        let output = ConvOutput::new(conv);
         let load = Load {
             rows: out[1],
             row_pixels: out[2],

@@ -342,7 +342,7 @@ fn prepare_weight(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<Ali
         };
         match n {
             0 => out.copy_from_slice(&weight),
-            _ => method.pack_weight(&Pool::new(1), &weight, out),
+            _ => method.pack_weight(Pool::alone(), &weight, out),
         }
         bytes
     })

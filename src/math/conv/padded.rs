@@ -213,7 +213,7 @@ impl Padded {
             match self.layout {
                 ConvLayout::ChannelsFirst => {
                     let rows = src.add(c0 * plane + (z * h + y) * w);
-                    transpose(self.isa, rows, plane, n, w, dst, pixel);
+                    transpose(rows, plane, n, w, dst, pixel);
                 }
                 ConvLayout::ChannelsLast if c == pixel && n == c => std::ptr::copy_nonoverlapping(pixels, dst, w * c),
                 ConvLayout::ChannelsLast => copy_pixels(self.isa)(pixels, c, n, w, dst, pixel),

@@ -123,7 +123,7 @@ impl Phases {
             true => (depthwise::cut_panels(conv, 4 * isa.lanes()), 4 * isa.lanes()),
             false => (panels::cut_panels(conv, kernels.nr), kernels.nr),
         };
-        let output = ConvOutput::new(isa, conv);
+        let output = ConvOutput::new(conv);
         let whole = out[2].next_multiple_of(conv.stride[2]);
         let piece = match whole > 2 * PIECE * conv.stride[2] {
             true => PIECE * conv.stride[2],

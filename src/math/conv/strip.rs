@@ -9,12 +9,10 @@ use crate::math::contract::{Conv, ConvLayout, Tile};
 use crate::math::scratch::{self, Scratch};
 use crate::math::transpose::transpose;
 use crate::parallel::Pool;
-use crate::target::Isa;
 
 /// The output of a convolution.
 #[derive(Clone, Debug)]
 pub(super) struct ConvOutput {
-    isa: Isa,
     layout: ConvLayout,
     /// The number of bytes of an element: 4, or 2 for bf16, which is written in place only.
     size: usize,
@@ -50,9 +48,8 @@ pub(super) struct Strip {
 
 impl ConvOutput {
     /// The output of `conv`.
-    pub(super) fn new(isa: Isa, conv: &Conv) -> ConvOutput {
+    pub(super) fn new(conv: &Conv) -> ConvOutput {
         ConvOutput {
-            isa,
             layout: conv.output_layout,
             size: conv.dtype.size(),
             channels: conv.out_channels,
@@ -105,15 +102,7 @@ impl ConvOutput {
         unsafe {
             let data = o.y.byte_add(place * self.size);
             if strip.buffer.is_some() {
-                transpose(
-                    self.isa,
-                    strip.base,
-                    strip.row,
-                    part.pixels,
-                    part.channels,
-                    data,
-                    self.pixels,
-                );
+                transpose(strip.base, strip.row, part.pixels, part.channels, data, self.pixels);
             }
             let Some(tail) = &o.tail else { return };
             let tile = Tile {

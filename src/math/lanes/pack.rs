@@ -1,7 +1,7 @@
 //! Packing of both factors of a product.
 
 use super::LaneElement;
-use crate::math::blocks::transpose_tile;
+use crate::tensor::transpose_tile;
 
 /// The number of columns of A that are packed at once if they are contiguous: few enough for the first cache and the pages whose
 /// addresses it knows.

@@ -16,7 +16,7 @@ pub(super) use self::ties::Ties;
 use super::dense::native;
 use super::lines::DimLines;
 use crate::parallel::Pool;
-use crate::tensor::{Element, Tensor, widen_f16, with_wide_vectors};
+use crate::tensor::{Element, Tensor, transpose_into, widen_f16, with_wide_vectors};
 use crate::types::DType;
 use std::ops::Range;
 
@@ -209,12 +209,8 @@ impl OrderedLines<'_> {
         let count = most.min(inner - i).min(numbers.len());
         together.clear();
         together.resize(count * n, elements[i]);
-        let rows = elements[o * n * inner..][..n * inner].chunks_exact(inner);
-        for (k, row) in rows.enumerate() {
-            for (l, &x) in row[i..i + count].iter().enumerate() {
-                together[l * n + k] = x;
-            }
-        }
+        let first = o * n * inner + i;
+        transpose_into(&elements[first..(o + 1) * n * inner], inner, [n, count], together, n);
         (together, count)
     }
 

@@ -39,7 +39,7 @@ pub(super) fn pack_constant(
         let copy = (!aligned).then(|| AlignedBytes::from_slice(bytes));
         let src = copy.as_ref().map_or(bytes, |c| c.bytes()).as_ptr();
         // SAFETY: as above.
-        unsafe { pack(&Pool::new(1), conv, window, Source::new(src, wide), dst.cast()) };
+        unsafe { pack(Pool::alone(), conv, window, Source::new(src, wide), dst.cast()) };
         packed
     })
 }

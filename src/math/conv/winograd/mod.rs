@@ -97,7 +97,7 @@ impl Winograd {
             isa,
             kernels,
             input,
-            output: ConvOutput::new(isa, conv),
+            output: ConvOutput::new(conv),
             out: [h, w],
             side,
             grid: [h.div_ceil(side), w.div_ceil(side)],

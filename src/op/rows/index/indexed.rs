@@ -146,11 +146,11 @@ impl<'a> IndexedRows<'a> {
         let bytes = units * blocks.unit * (size_of::<D>() + size_of::<i64>());
         let part = units_per_part(count, bytes, pool).min((view.most() / block).max(1));
         let reached = dst.len().min(count.saturating_mul(block));
-        let (failed, alone) = (FirstError::default(), Pool::new(1));
+        let failed = FirstError::default();
         pool.run_parts(&mut dst[..reached], part * block, |i, dst| {
             let first = i * part;
             let units = first * units..count.min(first + part) * units;
-            failed.note(view.update(dst, &alone, |dst| {
+            failed.note(view.update(dst, Pool::alone(), |dst| {
                 self.scatter_units(&blocks, units, (view, src), dst, first * block, &combine)
             }));
         });

@@ -130,14 +130,14 @@ impl NamedSlices {
         if dst.is_empty() || src.is_empty() {
             return;
         }
-        let alone = Pool::new(1);
+        let alone = Pool::alone();
         if self.outer > 1 {
             let (from, to) = (count * inner, n * inner);
             let offsets = (self.has_short_units()).then(|| unit_offsets(self.places(), n, inner, self.outer));
             let outer = units_per_part(self.outer, from * size_of::<D>(), pool).min((view.most() / to).max(1));
             return pool.run_parts(dst, outer * to, |part, dst| {
                 let src = &src[part * outer * from..][..dst.len() / to * from];
-                view.update(dst, &alone, |dst| match &offsets {
+                view.update(dst, alone, |dst| match &offsets {
                     Some(offsets) => combine_units(offsets, (src, from), (dst, to), how),
                     None => {
                         let blocks = dst.chunks_exact_mut(to).zip(src.chunks_exact(from));
@@ -150,11 +150,11 @@ impl NamedSlices {
             return self.combine_by_place(view, src, dst, pool, how);
         }
         if let Some(columns) = self.columns_per_part(size_of::<S>(), pool) {
-            return view.update(dst, &alone, |dst| self.combine_columns(columns, src, dst, pool, how));
+            return view.update(dst, alone, |dst| self.combine_columns(columns, src, dst, pool, how));
         }
         let rows = n.div_ceil(self.place_parts(size_of_val(src), pool));
         pool.run_parts(dst, rows * inner, |part, dst| {
-            view.update(dst, &alone, |dst| self.combine_places(part * rows, src, dst, how));
+            view.update(dst, alone, |dst| self.combine_places(part * rows, src, dst, how));
         });
     }
 
@@ -185,7 +185,7 @@ impl NamedSlices {
         pool: &Pool,
         how: &impl Combine<T, S>,
     ) {
-        let (inner, alone) = (self.inner, Pool::new(1));
+        let inner = self.inner;
         let sources = SourcesOfPlaces::new(self.places(), self.n);
         let (rows, columns) = ((view.most() / inner).max(1), inner.min(view.most()));
         let bytes = inner * size_of::<D>() * (1 + self.places().len() / self.n);
@@ -199,7 +199,7 @@ impl NamedSlices {
                 }
                 for (c, numbers) in block.chunks_mut(columns * places.len()).enumerate() {
                     let width = numbers.len() / places.len();
-                    view.update(numbers, &alone, |numbers| {
+                    view.update(numbers, Pool::alone(), |numbers| {
                         for (row, place) in numbers.chunks_exact_mut(width).zip(places.clone()) {
                             let slices = sources
                                 .of(place)

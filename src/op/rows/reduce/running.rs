@@ -186,6 +186,10 @@ impl<const INFINITY: i16> Order<i16> for ByBits<INFINITY> {
 /// The number of elements of a row that are compared with the extremum before them at once.
 const BLOCK: usize = 16;
 
+/// The number of short rows that are handled at once, and the most elements of such a row.
+const TOGETHER: usize = 4;
+const SHORT_ROW: usize = 128;
+
 /// The running extrema of rows of `n` elements. After the first elements of a row a new extremum is rare.
 struct RunningRows<'a, T, O, const LARGEST: bool> {
     v: &'a [T],
@@ -198,11 +202,20 @@ struct RunningRows<'a, T, O, const LARGEST: bool> {
 impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for RunningRows<'_, T, O, LARGEST> {
     #[inline(always)]
     fn run(self) {
-        let rows = self
-            .values
-            .chunks_exact_mut(self.n)
-            .zip(self.indices.chunks_exact_mut(self.n));
-        for ((values, indices), v) in rows.zip(self.v.chunks_exact(self.n)) {
+        let RunningRows {
+            mut v,
+            mut values,
+            mut indices,
+            n,
+            ..
+        } = self;
+        let group = n * TOGETHER;
+        while n <= SHORT_ROW && v.len() >= group {
+            run_together::<T, O, LARGEST>(v, &mut values[..group], &mut indices[..group], n);
+            (v, values, indices) = (&v[group..], &mut values[group..], &mut indices[group..]);
+        }
+        let rows = values.chunks_exact_mut(n).zip(indices.chunks_exact_mut(n));
+        for ((values, indices), v) in rows.zip(v.chunks_exact(n)) {
             let mut best = (v[0], 0);
             let ((values, last_values), (indices, last_indices)) =
                 (values.as_chunks_mut::<BLOCK>(), indices.as_chunks_mut::<BLOCK>());
@@ -217,6 +230,26 @@ impl<T: Cell, O: Order<T>, const LARGEST: bool> WideLoop for RunningRows<'_, T, 
                 }
             }
             run_block::<T, O, LARGEST>(last, last_values, last_indices, best, blocks.len() * BLOCK);
+        }
+    }
+}
+
+/// The running extrema of the first rows, [`TOGETHER`] of them. An extremum waits for the one before it, but not for those of other
+/// rows.
+#[inline(always)]
+fn run_together<T: Cell, O: Order<T>, const LARGEST: bool>(v: &[T], values: &mut [T], indices: &mut [i64], n: usize) {
+    let v: [&[T]; TOGETHER] = std::array::from_fn(|r| &v[r * n..][..n]);
+    let (mut values, mut indices) = (values.chunks_exact_mut(n), indices.chunks_exact_mut(n));
+    let values: [&mut [T]; TOGETHER] = std::array::from_fn(|_| values.next().unwrap_or_default());
+    let indices: [&mut [i64]; TOGETHER] = std::array::from_fn(|_| indices.next().unwrap_or_default());
+    let mut best = v.map(|row| (row[0], 0));
+    for k in 0..n {
+        for r in 0..TOGETHER {
+            let (x, best) = (v[r][k], &mut best[r]);
+            let takes = O::takes::<LARGEST>(x, best.0);
+            best.0 = select_unpredictable(takes, x, best.0);
+            best.1 = select_unpredictable(takes, k as i64, best.1);
+            (values[r][k], indices[r][k]) = *best;
         }
     }
 }

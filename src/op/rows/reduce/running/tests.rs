@@ -5,7 +5,6 @@ use super::*;
 /// Rows whose extrema change often, seldom or never, and NaN in some.
 #[test]
 fn blocks_of_rows_have_the_extrema_of_single_elements() {
-    let n = 37;
     let rows: [&dyn Fn(usize) -> f32; 5] = [
         &|k| k as f32,
         &|k| -(k as f32),
@@ -13,9 +12,11 @@ fn blocks_of_rows_have_the_extrema_of_single_elements() {
         &|k| if k == 20 { f32::NAN } else { (k % 5) as f32 },
         &|k| if k < 2 { f32::NAN } else { 1.0 },
     ];
-    let v: Vec<f32> = rows.iter().flat_map(|f| (0..n).map(f)).collect();
-    check_rows::<true>(&v, n);
-    check_rows::<false>(&v, n);
+    for n in [37, SHORT_ROW + 37] {
+        let v: Vec<f32> = rows.iter().flat_map(|f| (0..n).map(f)).collect();
+        check_rows::<true>(&v, n);
+        check_rows::<false>(&v, n);
+    }
 }
 
 fn check_rows<const LARGEST: bool>(v: &[f32], n: usize) {
