@@ -14,24 +14,6 @@ pub(super) enum TensorRef<'a> {
     Tensor(&'a Tensor),
 }
 
-impl TensorRef<'_> {
-    /// Whether compiled code can read it in place.
-    pub(super) fn is_dense(&self) -> bool {
-        match self {
-            TensorRef::View(v) => v.dense_address().is_some(),
-            TensorRef::Tensor(_) => true,
-        }
-    }
-
-    /// A copy of its elements.
-    pub(super) fn to_tensor(self) -> Tensor {
-        match self {
-            TensorRef::View(v) => v.to_tensor(),
-            TensorRef::Tensor(t) => t.clone(),
-        }
-    }
-}
-
 /// Panics if the tensor is not dense; callers check this first.
 impl RunInput for TensorRef<'_> {
     fn dtype(&self) -> DType {
@@ -112,6 +94,14 @@ impl<'a> Input<'a> {
         match &self.value {
             InputValue::View(v) => Some(TensorRef::View(v)),
             InputValue::Value(Val::Leaf(t)) => Some(TensorRef::Tensor(t)),
+            InputValue::Value(_) => None,
+        }
+    }
+
+    /// The view, if it is one.
+    pub(super) fn as_view(&self) -> Option<&View<'_>> {
+        match &self.value {
+            InputValue::View(v) => Some(v),
             InputValue::Value(_) => None,
         }
     }

@@ -8,7 +8,7 @@ use super::output::Outputs;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::{self, BoundInputs, CallResult, Function, bind};
 use crate::graph::GraphModule;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{StridedCopies, Tensor, ViewMut};
 use crate::types::Type;
 use smallvec::SmallVec;
 
@@ -26,6 +26,8 @@ pub(super) struct ModelWorker {
     options: Options,
     /// The names of the inputs, in order.
     names: Vec<String>,
+    /// Copies of inputs that the code cannot read in place.
+    copies: StridedCopies,
 }
 
 impl ModelWorker {
@@ -42,6 +44,7 @@ impl ModelWorker {
         ModelWorker {
             names: input_names(model.graphs.inputs()),
             session,
+            copies: StridedCopies::default(),
             function: Function::new(loaded, options.to_request()),
             options: options.clone(),
         }
@@ -103,8 +106,8 @@ impl ModelWorker {
 
     /// Generates the code for a call with these inputs, unless there is some.
     pub(super) fn prepare_call(&mut self, inputs: &[Input<'_>]) -> Result<(), Error> {
-        let copies = copy_strided(inputs);
-        let tensors = dense_tensors(inputs, &copies, &self.names);
+        let copies = self.copies.update(inputs.iter().map(Input::as_view));
+        let tensors = dense_tensors(inputs, copies, &self.names);
         if tensors.is_some_and(|tensors| self.function.has_direct(&tensors)) {
             return Ok(());
         }
@@ -115,8 +118,8 @@ impl ModelWorker {
 
     /// Calls the model. Its buffers keep their new values.
     pub(super) fn run(&mut self, inputs: &[Input<'_>]) -> Result<Outputs, Error> {
-        let copies = copy_strided(inputs);
-        let tensors = dense_tensors(inputs, &copies, &self.names);
+        let copies = self.copies.update(inputs.iter().map(Input::as_view));
+        let tensors = dense_tensors(inputs, copies, &self.names);
         let direct = tensors.and_then(|tensors| self.function.call_direct(&mut self.session, &tensors));
         let called = match direct {
             Some(called) => called,
@@ -133,8 +136,8 @@ impl ModelWorker {
 
     /// [`ModelWorker::run`] that writes the result's tensors to the caller's memory.
     pub(super) fn run_into(&mut self, inputs: &[Input<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), Error> {
-        let copies = copy_strided(inputs);
-        let tensors = dense_tensors(inputs, &copies, &self.names);
+        let copies = self.copies.update(inputs.iter().map(Input::as_view));
+        let tensors = dense_tensors(inputs, copies, &self.names);
         let direct = tensors.and_then(|tensors| self.function.call_direct_into(&mut self.session, &tensors, outputs));
         match direct {
             Some(Ok(())) => Ok(()),
@@ -152,15 +155,6 @@ impl ModelWorker {
             self.session.report(d);
             self.take_error()
         })
-    }
-}
-
-/// Copies of the inputs whose memory layout the code cannot read. Empty if it can read all of them.
-fn copy_strided(inputs: &[Input<'_>]) -> Vec<Option<Tensor>> {
-    let strided = |i: &Input<'_>| i.as_tensor().filter(|t| !t.is_dense()).map(TensorRef::to_tensor);
-    match inputs.iter().any(|i| i.as_tensor().is_some_and(|t| !t.is_dense())) {
-        true => inputs.iter().map(strided).collect(),
-        false => vec![],
     }
 }
 

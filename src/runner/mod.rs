@@ -16,7 +16,7 @@ use crate::diag::limits::run_limited;
 use crate::diag::{Code, Diagnostic};
 use crate::parallel::CancelToken;
 use crate::runtime::Executable;
-use crate::tensor::{Tensor, View, ViewMut};
+use crate::tensor::{StridedCopies, Tensor, View, ViewMut};
 use crate::types::{Mutation, TensorType, Val};
 use part::{NativePart, load_part};
 use smallvec::SmallVec;
@@ -89,6 +89,8 @@ pub struct Runner {
     /// The parts that have been used, by index in `parts`. The last one ran last and holds the values of buffers.
     loaded: Vec<(usize, Executable)>,
     changed: Vec<(Arc<str>, Tensor)>,
+    /// Copies of inputs that code cannot read in place.
+    copies: StridedCopies,
 }
 
 impl Runner {
@@ -107,6 +109,7 @@ impl Runner {
                 parts,
                 loaded: vec![],
                 changed: vec![],
+                copies: StridedCopies::default(),
             };
             runner.use_part(0)?;
             Ok(runner)
@@ -133,12 +136,12 @@ impl Runner {
     }
 
     fn run_part(&mut self, inputs: &[View<'_>]) -> Result<Vec<Tensor>, RunnerError> {
-        let copies = copy_strided(inputs);
-        let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
-        let executable = self.find_executable(&views)?;
-        let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
-        let result = executable.run(&picked).map_err(|d| *d)?;
-        let mutations = executable.program().mutations.clone();
+        let (mutations, result) = self.with_dense(inputs, |runner, views| {
+            let executable = runner.find_executable(views)?;
+            let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
+            let result = executable.run(&picked).map_err(|d| *d)?;
+            Ok((executable.program().mutations.clone(), result))
+        })?;
         Ok(self.keep_changed(&mutations, result))
     }
 
@@ -146,13 +149,28 @@ impl Runner {
     /// call with a native part allocates heap memory. The new values of inputs that the model mutates are not kept.
     pub fn run_into(&mut self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<(), RunnerError> {
         self.run_within_limits(|runner| {
-            let copies = copy_strided(inputs);
-            let views: SmallVec<[View<'_>; 8]> = dense_views(inputs, &copies);
             runner.changed.clear();
-            let executable = runner.find_executable(&views)?;
-            let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
-            executable.run_into(&picked, outputs).map_err(|d| (*d).into())
+            runner.with_dense(inputs, |runner, views| {
+                let executable = runner.find_executable(views)?;
+                let picked: SmallVec<[&View<'_>; 8]> = views.iter().collect();
+                executable.run_into(&picked, outputs).map_err(|d| (*d).into())
+            })
         })
+    }
+
+    /// Calls `work` with the inputs, of which those that code cannot read in place are copied.
+    fn with_dense<R>(
+        &mut self,
+        inputs: &[View<'_>],
+        work: impl FnOnce(&mut Runner, &[View<'_>]) -> Result<R, RunnerError>,
+    ) -> Result<R, RunnerError> {
+        // Taken out for the call, which changes the runner.
+        let mut copies = std::mem::take(&mut self.copies);
+        let views = dense_views(inputs, copies.update(inputs.iter().map(Some)));
+        let done = work(self, &views);
+        drop(views);
+        self.copies = copies;
+        done
     }
 
     fn run_within_limits<R>(
@@ -268,16 +286,11 @@ impl Runner {
     }
 }
 
-/// Copies of the inputs whose memory layout the code cannot read.
-fn copy_strided(inputs: &[View<'_>]) -> SmallVec<[Option<Tensor>; 8]> {
-    let copy = |v: &View<'_>| v.dense_address().is_none().then(|| v.to_tensor());
-    inputs.iter().map(copy).collect()
-}
-
+/// The inputs, or their copies.
 fn dense_views<'a>(inputs: &[View<'a>], copies: &'a [Option<Tensor>]) -> SmallVec<[View<'a>; 8]> {
-    let dense = |(v, copy): (&View<'a>, &'a Option<Tensor>)| match copy {
-        Some(t) => t.into(),
-        None => v.clone(),
+    let dense = |(i, v): (usize, &View<'a>)| match copies.get(i) {
+        Some(Some(copy)) => copy.into(),
+        _ => v.clone(),
     };
-    inputs.iter().zip(copies).map(dense).collect()
+    inputs.iter().enumerate().map(dense).collect()
 }

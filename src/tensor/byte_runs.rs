@@ -1,5 +1,7 @@
 //! Copies of strided elements to row-major ones.
 
+use super::blocks::transpose_tile;
+
 /// The elements of a strided tensor as runs of neighbouring bytes.
 pub(super) struct ByteRuns {
     /// Sizes and strides (in bytes) of the dimensions outside a run, of which no two are one.
@@ -124,7 +126,7 @@ struct Dim {
     place: usize,
 }
 
-/// The numbers of elements of a tile along both dims.
+/// The numbers of elements of a tile along both dims. Transposed tiles are squares.
 const CLOSE: usize = 16;
 const LAST: usize = 64;
 
@@ -133,14 +135,26 @@ const LAST: usize = 64;
 /// # Safety
 /// Both sides have the elements.
 unsafe fn copy_tiles<T: Copy>(from: *const u8, to: *mut T, close: Dim, last: Dim) {
-    for i in (0..close.n).step_by(CLOSE) {
+    let size = size_of::<T>();
+    let is_transposed = close.stride == size as isize;
+    let rows = if is_transposed { LAST } else { CLOSE };
+    let tiles = (0..close.n).step_by(rows).map(|i| (i, rows.min(close.n - i)));
+    for (i, rows) in tiles {
         for j in (0..last.n).step_by(LAST) {
             let columns = LAST.min(last.n - j);
-            for i in i..close.n.min(i + CLOSE) {
-                let offset = i as isize * close.stride + j as isize * last.stride;
-                let (from, to) = (from.wrapping_offset(offset), to.wrapping_add(i * close.place + j));
-                // SAFETY: guaranteed by the caller.
-                unsafe { copy_line(from, last.stride, to, columns) };
+            let offset = i as isize * close.stride + j as isize * last.stride;
+            let (from, to) = (from.wrapping_offset(offset), to.wrapping_add(i * close.place + j));
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                if is_transposed {
+                    let row = (close.place * size) as isize;
+                    transpose_tile(size)(from, last.stride, to.cast(), row, rows, columns);
+                    continue;
+                }
+                for k in 0..rows {
+                    let from = from.offset(k as isize * close.stride);
+                    copy_line(from, last.stride, to.add(k * close.place), columns);
+                }
             }
         }
     }
@@ -152,9 +166,14 @@ unsafe fn copy_tiles<T: Copy>(from: *const u8, to: *mut T, close: Dim, last: Dim
 /// Both sides have the elements.
 #[inline]
 unsafe fn copy_line<T: Copy>(from: *const u8, stride: isize, to: *mut T, n: usize) {
-    for k in 0..n {
-        // SAFETY: guaranteed by the caller.
-        unsafe { *to.add(k) = from.offset(k as isize * stride).cast::<T>().read_unaligned() };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if stride == 0 && n > 0 {
+            return std::slice::from_raw_parts_mut(to, n).fill(from.cast::<T>().read_unaligned());
+        }
+        for k in 0..n {
+            *to.add(k) = from.offset(k as isize * stride).cast::<T>().read_unaligned();
+        }
     }
 }
 

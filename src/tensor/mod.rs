@@ -8,6 +8,7 @@
 mod blocks;
 mod byte_runs;
 mod convert;
+mod copies;
 mod element;
 #[cfg(feature = "compiler")]
 pub(crate) mod files;
@@ -35,6 +36,7 @@ mod wide;
 mod windows;
 
 pub(crate) use blocks::{transpose_into, transpose_tile};
+pub(crate) use copies::StridedCopies;
 pub use element::{Element, Scalar};
 pub(crate) use element::{cells_of, cells_of_mut};
 pub(crate) use gather::{IndexedBlock, Offsets, Sources, indices_within, take_elements};

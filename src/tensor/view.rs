@@ -128,16 +128,22 @@ impl<'a> View<'a> {
 
     /// Copies the view to a tensor.
     pub fn to_tensor(&self) -> Tensor {
-        let bytes = AlignedBytes::zeroed(self.byte_count());
+        let mut bytes = AlignedBytes::zeroed(self.byte_count());
+        self.copy_to(bytes.bytes_mut());
+        Tensor::from_storage(self.dtype, &self.shape, Storage::Owned(bytes))
+    }
+
+    /// Copies the elements in row-major order to memory of their size.
+    pub(super) fn copy_to(&self, bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), self.byte_count(), "bytes of the copy");
         let size = self.dtype.size();
         let dense: Dims<isize> = contiguous_strides(&self.shape).iter().map(|&s| s as isize).collect();
         let strides = self.strides.as_ref().unwrap_or(&dense);
         let runs = ByteRuns::new(&self.shape, strides, size);
-        if !bytes.bytes().is_empty() {
+        if !bytes.is_empty() {
             // SAFETY: the source has all elements that shape and strides reach, and the copy has room for them.
-            unsafe { runs.copy(self.data, bytes.address()) };
+            unsafe { runs.copy(self.data, bytes.as_mut_ptr()) };
         }
-        Tensor::from_storage(self.dtype, &self.shape, Storage::Owned(bytes))
     }
 
     /// The address of the elements, if they are row-major and aligned. Compiled code reads such elements in place.
