@@ -30,12 +30,22 @@ fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
         .any(|f| f.name == name && f.as_bool() == Some(true))
 }
 
+/// Begins the function's first block, and returns its parameters.
+fn enter_function(b: &mut FunctionBuilder<'_>) -> [Value; 5] {
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    b.seal_block(entry);
+    let params = b.block_params(entry).try_into();
+    params.expect("kernels have five parameters")
+}
+
 /// Lowers `k` into `func`, whose signature is that of [`kernel_signature`]. The vectors of a group are `width` bytes
 /// apart, and lanes have at least `lane` bytes. With `places`, each instruction records the statement that it comes from.
 pub(super) fn define_function(
     k: &Kernel,
     isa: &dyn TargetIsa,
-    PackedLanes { lane, width, narrows }: PackedLanes,
+    shape: PackedLanes,
     func: &mut cranelift_codegen::ir::Function,
     frontend: &mut FunctionBuilderContext,
     table: &mut ConstantTable,
@@ -43,14 +53,8 @@ pub(super) fn define_function(
 ) {
     let x86 = isa.name() == "x64";
     let mut b = FunctionBuilder::new(func, frontend);
-    let entry = b.create_block();
-    b.append_block_params_for_function_params(entry);
-    b.switch_to_block(entry);
-    b.seal_block(entry);
-    let [buffers, begin, end, scratch, constants] = *b.block_params(entry) else {
-        unreachable!("kernels have five parameters")
-    };
-    let (slot, status) = create_slot(&mut b, width > 16 || lane < 4);
+    let [buffers, begin, end, scratch, constants] = enter_function(&mut b);
+    let (slot, status) = create_slot(&mut b, shape.width > 16 || shape.lane < 4);
     let e = Emitter {
         b,
         table,
@@ -61,9 +65,10 @@ pub(super) fn define_function(
         scalar: true,
         elements: 1,
         tail: None,
-        width,
-        packed: lane,
-        narrows,
+        width: shape.width,
+        packed: shape.lane,
+        narrows: shape.narrows,
+        single: shape.single,
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,
     };

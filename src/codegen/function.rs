@@ -31,6 +31,19 @@ struct KernelCode {
     clif: Option<String>,
 }
 
+/// The reason why a kernel was not compiled with vectors of some width.
+struct CompileError {
+    reason: String,
+    /// Whether the code spills more vectors than there are registers for.
+    spills: bool,
+}
+
+impl From<String> for CompileError {
+    fn from(reason: String) -> CompileError {
+        CompileError { reason, spills: false }
+    }
+}
+
 impl FunctionWriter {
     pub(super) fn new(module: &dyn Module, options: CodegenOptions) -> FunctionWriter {
         FunctionWriter {
@@ -78,22 +91,31 @@ impl FunctionWriter {
         Ok((id, code.info))
     }
 
-    /// Compiles `k` with vectors of this width or, if that is not possible, of 16 bytes.
+    /// Compiles `k` with vectors of this width or, if that is not possible, of 16 bytes. Code that spills too many vectors is compiled
+    /// again with one vector in a group.
     fn compile_up_to_width(
         &mut self,
         k: &Kernel,
         module: &mut dyn Module,
         shape: PackedLanes,
     ) -> Result<KernelCode, String> {
-        match self.compile_at_width(k, module, shape) {
-            Err(reason) if shape.width > 16 => {
-                module.clear_context(&mut self.ctx);
-                let mut code = self.compile_at_width(k, module, PackedLanes { width: 16, ..shape })?;
-                code.info.refused = Some(reason);
-                Ok(code)
-            }
-            code => code,
+        let mut done = self.compile_at_width(k, module, shape);
+        if matches!(done, Err(CompileError { spills: true, .. })) {
+            module.clear_context(&mut self.ctx);
+            done = self.compile_at_width(k, module, PackedLanes { single: true, ..shape });
         }
+        let done = match done {
+            Err(e) if shape.width > 16 => {
+                module.clear_context(&mut self.ctx);
+                let narrow = self.compile_at_width(k, module, PackedLanes { width: 16, ..shape });
+                narrow.map(|mut code| {
+                    code.info.refused = Some(e.reason);
+                    code
+                })
+            }
+            done => done,
+        };
+        done.map_err(|e| e.reason)
     }
 
     fn target(&self) -> Target {
@@ -109,7 +131,12 @@ impl FunctionWriter {
     }
 
     /// Compiles a kernel for vectors of this width. Fails if its code cannot be widened.
-    fn compile_at_width(&mut self, k: &Kernel, module: &dyn Module, shape: PackedLanes) -> Result<KernelCode, String> {
+    fn compile_at_width(
+        &mut self,
+        k: &Kernel,
+        module: &dyn Module,
+        shape: PackedLanes,
+    ) -> Result<KernelCode, CompileError> {
         let shape = PackedLanes {
             narrows: self.target().has(Feature::Avx512Bf16),
             ..shape
@@ -175,6 +202,7 @@ fn choose_shape(k: &Kernel, most: usize) -> (PackedLanes, Option<String>) {
         lane: 4,
         width,
         narrows: false,
+        single: false,
     };
     (shape, narrow)
 }
@@ -207,14 +235,19 @@ fn compile_widened(
     module: &dyn Module,
     width: usize,
     may_stream: bool,
-) -> Result<widen::Wide, String> {
+) -> Result<widen::Wide, CompileError> {
     ctx.compile(module.isa(), &mut Default::default())
         .map_err(|e| format!("{:?}", e.inner))?;
-    let code = ctx.compiled_code().ok_or("no code")?;
+    let code = ctx.compiled_code().ok_or_else(|| "no code".to_string())?;
     if !code.buffer.relocs().is_empty() {
-        return Err("the code has external references (calls or relocations)".into());
+        return Err("the code has external references (calls or relocations)"
+            .to_string()
+            .into());
     }
-    widen::widen(code.code_buffer(), width, may_stream).map_err(|e| e.to_string())
+    widen::widen(code.code_buffer(), width, may_stream).map_err(|e| CompileError {
+        spills: matches!(e, widen::Reject::Spills(_)),
+        reason: e.to_string(),
+    })
 }
 
 /// Declares in the module the host functions that the function calls, and renumbers its references to match.

@@ -108,6 +108,8 @@ pub(super) struct Emitter<'a> {
     pub packed: usize,
     /// Whether the target has instructions that convert f32 to bf16.
     pub narrows: bool,
+    /// Whether a group is one vector: see [`PackedLanes`](super::packed::PackedLanes).
+    pub single: bool,
     /// Whether the target has fused multiply-add.
     pub fma: bool,
     /// Whether x86-specific instructions may be used.

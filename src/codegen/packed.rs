@@ -25,6 +25,8 @@ pub(super) struct PackedLanes {
     pub width: usize,
     /// Whether the target has instructions that convert f32 to bf16.
     pub narrows: bool,
+    /// Whether a group is one vector instead of several.
+    pub single: bool,
 }
 
 /// The packing of `k` for vectors of at most `most` bytes, if it can be packed and its loops are long enough.
@@ -53,6 +55,7 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<PackedLanes> {
         lane,
         width,
         narrows: false,
+        single: false,
     })
 }
 

@@ -261,6 +261,9 @@ impl FunctionLowering<'_> {
 
     /// The numbers of iterations that run as one group: first for the main loop, then smaller ones for the remainder.
     pub(super) fn group_sizes(&self, l: &Loop) -> Vec<usize> {
+        if self.e.single {
+            return vec![self.e.width / self.e.packed];
+        }
         if self.e.packed < 4 {
             let vector = self.e.width / self.e.packed;
             let several = 4 * vector;

@@ -136,7 +136,7 @@ const LAST: usize = 64;
 /// Both sides have the elements.
 unsafe fn copy_tiles<T: Copy>(from: *const u8, to: *mut T, close: Dim, last: Dim) {
     let size = size_of::<T>();
-    let is_transposed = close.stride == size as isize;
+    let is_transposed = close.stride == size as isize && last.stride != 0;
     let rows = if is_transposed { LAST } else { CLOSE };
     let tiles = (0..close.n).step_by(rows).map(|i| (i, rows.min(close.n - i)));
     for (i, rows) in tiles {

@@ -104,3 +104,55 @@ fn rounded_halves_are_converted_back() {
         check(&k, &[values(211)], 0);
     }
 }
+
+/// Where several vectors at once spill more than there are registers for, loops run one vector at a time.
+#[test]
+fn long_chains_of_halves_are_widened() {
+    let text = "
+        kernel huber
+        in x: bf16[4, 512]
+        in y: bf16[4, 512]
+        out out: f32[4]
+        parallel for i0 in 4 {
+            v0: f32 = f32(-0.0)
+            vector for i1 in 512 {
+                v1: bf16 = x[512 * i0 + i1]
+                v2: f32 = f32.cast(v1)
+                v3: bf16 = y[512 * i0 + i1]
+                v4: f32 = f32.cast(v3)
+                v5: f32 = sub(v2, v4)
+                v6: bf16 = bf16.cast(v5)
+                v7: bf16 = abs(v6)
+                v8: f32 = f32.cast(v6)
+                v9: f32 = abs(v8)
+                v10: f32 = f32(0.5)
+                v11: f32 = mul(v9, v10)
+                v12: bf16 = bf16.cast(v11)
+                v13: f32 = f32.cast(v12)
+                v14: f32 = mul(v13, v9)
+                v15: bf16 = bf16.cast(v14)
+                v16: f32 = sub(v9, v10)
+                v17: bf16 = bf16.cast(v16)
+                v18: f32 = f32.cast(v17)
+                v19: f32 = f32(1.0)
+                v20: f32 = mul(v18, v19)
+                v21: bf16 = bf16.cast(v20)
+                v22: b8 = le(v9, v19)
+                v23: f32 = f32.cast(v15)
+                v24: f32 = f32.cast(v21)
+                v25: f32 = select(v22, v23, v24)
+                v26: bf16 = select(v22, v15, v21)
+                v27: f32 = f32.cast(v26)
+                reduce add v27 from v0 to v28: f32
+            }
+            out[i0] = v28
+        }";
+    let k = kernel(text, &[]);
+    let whole: Vec<Scalar> = (0..4 * 512).map(|i| Scalar::from_i64(BF16, i % 7 - 3)).collect();
+    let other: Vec<Scalar> = (0..4 * 512).map(|i| Scalar::from_i64(BF16, i % 5)).collect();
+    let inputs = [bytes(BF16, &whole), bytes(BF16, &other)];
+    let used = compare(&k, &inputs);
+    let widest = wide::widest_vectors(Target::native());
+    assert!(widest < 64 || used == 64, "it was not widened");
+    check(&k, &inputs, 0);
+}
