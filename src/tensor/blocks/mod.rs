@@ -75,15 +75,18 @@ trait Word: Copy {
     }
 }
 
+/// The least number of bytes of a row and of a column of a tile with blocks of whole vectors.
+const LEAST: usize = 32;
+
 /// See [`TransposeFn`].
 unsafe extern "C" fn tile<T: Word>(src: *const u8, line: isize, dst: *mut u8, row: isize, rows: usize, columns: usize) {
     let size = size_of::<T>();
     // SAFETY: whole blocks, the columns after them and the rows below are the tile, for which the caller vouches.
     unsafe {
-        let [above, left] = match is_padded(size, row, columns) {
-            true => [0, 0],
-            false => T::whole_blocks(src, line, dst, row, [rows, columns]),
-        };
+        if rows.min(columns) * size < LEAST || is_padded(size, row, columns) {
+            return narrow_tile::<T>(src, line, dst, row, rows, columns);
+        }
+        let [above, left] = T::whole_blocks(src, line, dst, row, [rows, columns]);
         if left < columns {
             let (src, dst) = (src.offset(left as isize * line), dst.add(left * size));
             narrow_tile::<T>(src, line, dst, row, above, columns - left);
