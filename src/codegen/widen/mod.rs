@@ -30,7 +30,8 @@
 //!   frame, or a spill slot above it;
 //! * the mask of a select is all ones or all zeros in each lane, as comparisons produce it.
 //!
-//! A rejected function is compiled again with `W = 16` and used as it is.
+//! A rejected function is compiled again with `W = 16` and used as it is. If it was rejected because of spills, it is compiled at
+//! the same width before, with one vector in a group instead of several.
 //!
 //! **What else the AVX-512 form does.** Constants used in loops stay in zmm16 to zmm31, which Cranelift does not use.
 //! Spilled vectors go there too. Comparisons write mask registers, which become vectors only if an instruction other

@@ -32,9 +32,12 @@ pub(crate) fn transpose_into<T: Element>(
     if rows == 0 || columns == 0 {
         return;
     }
-    let last = |row: usize, count: usize| row.checked_mul(count - 1).expect("a matrix fits its slice");
-    assert!(columns <= src_row && last(src_row, rows) + columns <= src.len());
-    assert!(rows <= dst_row && last(dst_row, columns) + rows <= dst.len());
+    // A number of elements that overflows fits no slice.
+    let fits = |len: usize, row: usize, count: usize, width: usize| {
+        let end = row.checked_mul(count - 1).and_then(|last| last.checked_add(width));
+        width <= row && end.is_some_and(|end| end <= len)
+    };
+    assert!(fits(src.len(), src_row, rows, columns) && fits(dst.len(), dst_row, columns, rows));
     let size = size_of::<T>();
     let [line, row] = [src_row, dst_row].map(|n| (n * size) as isize);
     // SAFETY: every row of both matrices lies in its slice; the slices do not overlap, because one is mutable.
@@ -263,6 +266,12 @@ mod tests {
     #[should_panic(expected = "assertion failed")]
     fn a_matrix_outside_its_slice_is_refused() {
         transpose_into(&[0.0f32; 11], 4, [3, 4], &mut [0.0; 12], 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn a_matrix_of_too_many_elements_to_count_is_refused() {
+        transpose_into(&[0.0f32; 12], usize::MAX, [2, 4], &mut [0.0; 12], 3);
     }
 
     #[test]
