@@ -37,6 +37,18 @@ pub(crate) fn round_to_f16s(x: &[f32], out: &mut [f16]) {
     with_wide_vectors(|| x.iter().zip(out).for_each(|(&x, o)| *o = round_to_f16(x)));
 }
 
+/// Adds each element of `x`, times `weight` if there is one, to `sums`. The product is rounded before it is added. Panics if the lengths
+/// differ.
+pub(crate) fn add_f16s(x: &[f16], weight: Option<f32>, sums: &mut [f32]) {
+    assert_eq!(x.len(), sums.len());
+    #[cfg(target_arch = "x86_64")]
+    if x86::add(x, weight, sums) {
+        return;
+    }
+    let weight = weight.unwrap_or(1.0);
+    with_wide_vectors(|| x.iter().zip(sums).for_each(|(&x, o)| *o += widen_f16(x) * weight));
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use crate::target::{Feature, thread_target};
@@ -71,6 +83,34 @@ mod x86 {
             return false;
         }
         true
+    }
+
+    /// Adds the product of `x` and a weight to `sums`, which has its length, if the target has instructions for it.
+    pub(super) fn add(x: &[f16], weight: Option<f32>, sums: &mut [f32]) -> bool {
+        let has = thread_target().has(Feature::Avx512F);
+        if has {
+            // A factor of 1 leaves every number as it is. SAFETY: the machine has the features of every thread's target.
+            unsafe { add_avx512(x, weight.unwrap_or(1.0), sums) };
+        }
+        has
+    }
+
+    #[target_feature(enable = "avx512f")]
+    fn add_avx512(x: &[f16], weight: f32, sums: &mut [f32]) {
+        let ((parts, rest), (outs, out_rest)) = (x.as_chunks::<16>(), sums.as_chunks_mut::<16>());
+        let factor = _mm512_set1_ps(weight);
+        for (x, sums) in parts.iter().zip(outs) {
+            // SAFETY: both arrays have 16 elements.
+            unsafe {
+                let x = _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast()));
+                let sum = _mm512_add_ps(_mm512_loadu_ps(sums.as_ptr()), _mm512_mul_ps(x, factor));
+                _mm512_storeu_ps(sums.as_mut_ptr(), sum);
+            }
+        }
+        let mut wide = [0.0; 16];
+        widen_avx512(rest, &mut wide[..rest.len()]);
+        let wide = wide.iter().zip(out_rest);
+        wide.for_each(|(x, sum)| *sum += x * weight);
     }
 
     /// Defines the loop over vectors of `$n` elements. The rest goes through a padded vector.
@@ -127,6 +167,15 @@ mod tests {
                 let (mut wide, mut narrow) = (vec![0.0; halves.len()], vec![f16::ZERO; singles.len()]);
                 widen_f16s(&halves, &mut wide);
                 round_to_f16s(&singles, &mut narrow);
+                for weight in [None, Some(0.3)] {
+                    let mut sums: Vec<f32> = (0..halves.len()).map(|i| i as f32 / 1000.0).collect();
+                    let want = sums.clone();
+                    add_f16s(&halves[3..], weight, &mut sums[3..]);
+                    for ((x, before), sum) in halves.iter().zip(want).zip(sums).skip(3) {
+                        let want = before + x.to_f32() * weight.unwrap_or(1.0);
+                        assert!(sum == want || sum.is_nan() && want.is_nan(), "{before} and {x}: {sum}");
+                    }
+                }
                 for (x, y) in halves.iter().zip(wide) {
                     assert!(y == x.to_f32() || y.is_nan() && x.is_nan(), "{x}: {y}");
                 }

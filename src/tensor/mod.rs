@@ -40,7 +40,7 @@ pub(crate) use copies::StridedCopies;
 pub use element::{Element, Scalar};
 pub(crate) use element::{cells_of, cells_of_mut};
 pub(crate) use gather::{IndexedBlock, Offsets, Sources, indices_within, take_elements};
-pub(crate) use half_rows::{round_to_bf16s, round_to_f16s, widen_bf16s, widen_f16s};
+pub(crate) use half_rows::{add_f16s, round_to_bf16s, round_to_f16s, widen_bf16s, widen_f16s};
 pub(crate) use halves::{F16c, round_one_to_f16, round_to_bf16, round_to_f16, widen_bf16, widen_f16, widen_one_f16};
 pub use heap::{BlockAllocator, CountingAllocator};
 pub use layout::LayoutError;

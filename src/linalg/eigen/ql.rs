@@ -11,9 +11,23 @@ pub(in crate::linalg) const STEPS: usize = 60;
 /// otherwise rotations of the remainder of a matrix of low rank would not be orthogonal.
 pub(in crate::linalg) const TINY: f64 = 1e-30;
 
+/// What counts as zero beside elements of 1 in eigenvalues that are rounded to f32: less than a thousandth of their last place.
+const NARROW_EPSILON: f64 = 1.0 / (1u64 << 34) as f64;
+
+/// The eigenvalues of a tridiagonal matrix in any order, in place of its diagonal.
+pub(in crate::linalg) fn diagonalise(d: &mut [f64], e: &mut [f64]) {
+    find_eigenvalues(d, e, f64::EPSILON);
+}
+
+/// [`diagonalise`] for eigenvalues that are rounded to f32, which takes fewer steps.
+pub(in crate::linalg) fn diagonalise_narrow(d: &mut [f64], e: &mut [f64]) {
+    find_eigenvalues(d, e, NARROW_EPSILON);
+}
+
 wide_function! {
-    /// The eigenvalues of a tridiagonal matrix in any order, in place of its diagonal.
-    pub(in crate::linalg) fn diagonalise = root_free_ql(d: &mut [f64], e: &mut [f64])
+    /// The eigenvalues of a tridiagonal matrix, where elements below the diagonal are zero if they are smaller than `epsilon` times those
+    /// beside them.
+    fn find_eigenvalues = root_free_ql(d: &mut [f64], e: &mut [f64], epsilon: f64)
 }
 
 wide_function! {
@@ -24,12 +38,12 @@ wide_function! {
 /// The eigenvalues of a tridiagonal matrix, in place of its diagonal, without the square root of each rotation (Pal, Walker and Kahan;
 /// LAPACK's `sterf`).
 #[inline(always)]
-fn root_free_ql(d: &mut [f64], e: &mut [f64]) {
+fn root_free_ql(d: &mut [f64], e: &mut [f64], epsilon: f64) {
     let n = d.len();
     e.iter_mut().for_each(|x| *x *= *x);
     for l in 0..n {
         for _ in 0..STEPS {
-            let bound = |m: usize| TINY + f64::EPSILON * (d[m].abs() + d[m + 1].abs());
+            let bound = |m: usize| TINY + epsilon * (d[m].abs() + d[m + 1].abs());
             let small = |m: &usize| *m + 1 == n || e[*m] <= bound(*m) * bound(*m);
             let m = (l..n).find(small).unwrap_or(n - 1);
             if m == l {
@@ -45,7 +59,7 @@ fn root_free_ql(d: &mut [f64], e: &mut [f64]) {
 fn root_free_step(d: &mut [f64], e: &mut [f64], l: usize, m: usize) {
     let root = e[l].sqrt();
     let ratio = (d[l + 1] - d[l]) / (2.0 * root);
-    let shift = d[l] - root / (ratio + ratio.hypot(1.0).copysign(ratio));
+    let shift = d[l] - root / (ratio + (ratio * ratio + 1.0).sqrt().copysign(ratio));
     let (mut cos, mut sin, mut gamma) = (1.0, 0.0, d[m] - shift);
     let mut p = gamma * gamma;
     for i in (l..m).rev() {

@@ -15,6 +15,7 @@ use self::implicit_qr::{Vectors, diagonalise, diagonalise_vectors};
 use self::jacobi::jacobi_svd;
 use super::bands::{Band, append_descending, diagonalise_all};
 use super::batch::{Matrices, Results};
+use super::eigen;
 use super::lanes;
 use super::matrix::Matrix;
 use super::qr::{apply_reflections, apply_reflections_of_rows, basis_of_rows};
@@ -44,12 +45,26 @@ fn singular_values_in<T: Real>(all: &Matrices) -> Vec<f64> {
     };
     let work = work_of(all.rows, all.columns).saturating_mul(4);
     let mut bands: Vec<Band> = in_parts(all.count, 1, work, |range| range.map(bidiagonal_of).collect());
-    diagonalise_all(&mut bands, diagonalise, lanes::implicit_qr::diagonalise);
+    let one = if T::NARROW { diagonalise_squares } else { diagonalise };
+    diagonalise_all(&mut bands, one, lanes::implicit_qr::diagonalise);
     let mut out = vec![];
     for band in bands {
         append_descending(band.diagonal.into_iter(), band.scale, &mut out);
     }
     out
+}
+
+/// The singular values of a bidiagonal matrix B in any order, in place of its diagonal, as roots of the eigenvalues of B^T B, whose steps
+/// take half as long. Their errors, up to the root of f64's precision times the largest value, are below those of a matrix of f32.
+fn diagonalise_squares(s: &mut [f64], e: &mut [f64]) {
+    let mut before = 0.0;
+    for (x, beside) in s.iter_mut().zip(&mut *e) {
+        let (diagonal, above) = (*x, *beside);
+        (*x, *beside) = (diagonal * diagonal + before * before, diagonal * above);
+        before = above;
+    }
+    eigen::ql::diagonalise(s, e);
+    s.iter_mut().for_each(|x| *x = x.max(0.0).sqrt());
 }
 
 /// The bidiagonal form of a matrix that has no more columns than rows.
@@ -201,7 +216,7 @@ mod tests {
     use super::*;
     use crate::linalg::testing::far;
 
-    fn singular_values_of(m: &Matrix) -> Vec<f64> {
+    fn values_of(m: &Matrix, diagonalise: fn(&mut [f64], &mut [f64])) -> Vec<f64> {
         let mut band = scaled_bidiagonal(if m.rows < m.columns { m.transposed() } else { m.clone() });
         diagonalise(&mut band.diagonal, &mut band.beside);
         let mut out = vec![];
@@ -220,7 +235,7 @@ mod tests {
                     Matrix::from_fn(rows, columns, wave),
                     Matrix::from_fn(rows, columns, shifted),
                 ] {
-                    let (got, want) = (singular_values_of(&m), jacobi_svd(&m).1);
+                    let (got, want) = (values_of(&m, diagonalise), jacobi_svd(&m).1);
                     let most = want.first().copied().unwrap_or(0.0);
                     assert_eq!(got.len(), want.len());
                     for (x, y) in got.iter().zip(&want) {
@@ -228,6 +243,9 @@ mod tests {
                             (x - y).abs() <= 1e-13 * most,
                             "{rows} {columns} {modulus}: {got:?} {want:?}"
                         );
+                    }
+                    for (x, y) in values_of(&m, diagonalise_squares).iter().zip(&want) {
+                        assert!((x - y).abs() <= 3e-8 * most, "{rows} {columns} {modulus}: {x} {y}");
                     }
                 }
             }

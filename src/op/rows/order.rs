@@ -3,6 +3,7 @@
 
 mod close;
 mod few;
+mod heaps;
 mod introsort;
 mod leading;
 mod short;

@@ -4,8 +4,8 @@ use crate::op::rows::dense::Number;
 use crate::op::rows::fill::units_per_part;
 use crate::parallel::Pool;
 use crate::tensor::{
-    Element, Tensor, ViewMut, WideLoop, round_to_bf16, round_to_f16, round_to_f16s, run_wide, widen_bf16, widen_f16,
-    widen_f16s,
+    Element, Tensor, ViewMut, WideLoop, add_f16s, round_to_bf16, round_to_f16, round_to_f16s, run_wide, widen_bf16,
+    widen_f16,
 };
 use half::{bf16, f16};
 
@@ -87,35 +87,15 @@ impl<T: TableElement> WideLoop for SumRows<'_, T, T::Sum> {
     }
 }
 
-/// Adds `x`, times a weight if there is one, to `sums`.
-struct AddRow<'a> {
-    x: &'a [f32],
-    weight: Option<f32>,
-    sums: &'a mut [f32],
-}
-
-impl WideLoop for AddRow<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let (x, sums) = (&self.x[..self.sums.len()], self.sums);
-        match self.weight {
-            Some(w) => (0..sums.len()).for_each(|j| sums[j] += x[j] * w),
-            None => (0..sums.len()).for_each(|j| sums[j] += x[j]),
-        }
-    }
-}
-
 /// Sums rows of f16 in blocks that are converted by instructions, which loops over single elements do not use.
 fn sum_f16_rows(r: SumRows<'_, f16, f32>) {
     const BLOCK: usize = 8 * COLUMNS;
-    let (dim, mut wide, mut sums) = (r.out.len(), [0.0; BLOCK], [0.0; BLOCK]);
+    let (dim, mut sums) = (r.out.len(), [0.0; BLOCK]);
     for (at, out) in (0..dim).step_by(BLOCK).zip(r.out.chunks_mut(BLOCK)) {
-        let (wide, sums) = (&mut wide[..out.len()], &mut sums[..out.len()]);
+        let sums = &mut sums[..out.len()];
         sums.fill(0.0);
         for (k, &row) in r.rows.iter().enumerate() {
-            widen_f16s(&r.table[row * dim + at..][..out.len()], wide);
-            let weight = r.weights.map(|w| w[k]);
-            run_wide(AddRow { x: wide, weight, sums });
+            add_f16s(&r.table[row * dim + at..][..out.len()], r.weights.map(|w| w[k]), sums);
         }
         if let Some(n) = r.divisor {
             sums.iter_mut().for_each(|v| *v /= n);

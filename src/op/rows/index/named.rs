@@ -187,25 +187,21 @@ impl NamedSlices {
     ) {
         let inner = self.inner;
         let sources = SourcesOfPlaces::new(self.places(), self.n);
-        let (rows, columns) = ((view.most() / inner).max(1), inner.min(view.most()));
+        let most = view.most().min(FEW_NUMBERS.max(inner));
+        let (rows, columns) = ((most / inner).max(1), inner.min(most));
         let bytes = inner * size_of::<D>() * (1 + self.places().len() / self.n);
         let part = units_per_part(self.n, bytes, pool).next_multiple_of(rows);
         pool.run_parts(dst, part * inner, |i, dst| {
-            for (b, block) in dst.chunks_mut(rows * inner).enumerate() {
-                let first = i * part + b * rows;
-                let places = first..first + block.len() / inner;
-                if sources.are_none(&places) {
-                    continue;
-                }
+            let (first, mut buffer) = (i * part, vec![]);
+            let all = first..first + dst.len() / inner;
+            for places in sources.occupied(all, rows, SHORT_GAP / inner) {
+                let block = &mut dst[(places.start - first) * inner..(places.end - first) * inner];
                 for (c, numbers) in block.chunks_mut(columns * places.len()).enumerate() {
                     let width = numbers.len() / places.len();
-                    view.update(numbers, Pool::alone(), |numbers| {
+                    view.update_few(numbers, &mut buffer, |numbers| {
                         for (row, place) in numbers.chunks_exact_mut(width).zip(places.clone()) {
-                            let slices = sources
-                                .of(place)
-                                .iter()
-                                .map(|&k| &src[k * inner + c * columns..][..width]);
-                            slices.for_each(|slice| how.slice(row, slice));
+                            let slices = sources.of(place).iter();
+                            slices.for_each(|&k| how.slice(row, &src[k * inner + c * columns..][..width]));
                         }
                     });
                 }
@@ -278,6 +274,12 @@ const LONG_SLICE: usize = 256;
 /// As many places for each thread have about as many slices.
 const MANY_PLACES: usize = 64;
 
+/// The numbers of a part of places that are stored in another form, at once, if one slice has not more: 8 KiB, which the first cache holds.
+const FEW_NUMBERS: usize = 2 << 10;
+
+/// The most elements between slices that are updated together: as many as take about the time of a call.
+const SHORT_GAP: usize = 64;
+
 /// For each place along a dim, the numbers of the slices that an index tensor puts there, in order.
 struct SourcesOfPlaces {
     /// Where the numbers of each place begin, and the end of the last ones.
@@ -305,8 +307,22 @@ impl SourcesOfPlaces {
         &self.numbers[self.starts[place]..self.starts[place + 1]]
     }
 
-    fn are_none(&self, places: &Range<usize>) -> bool {
-        self.starts[places.start] == self.starts[places.end]
+    /// The ranges of at most `most` of some places that begin and end with places that have slices, without more than `gap` others one
+    /// after the other.
+    fn occupied(&self, all: Range<usize>, most: usize, gap: usize) -> impl Iterator<Item = Range<usize>> {
+        let has_slices = |p: &usize| self.starts[*p] < self.starts[*p + 1];
+        let mut next = all.start;
+        std::iter::from_fn(move || {
+            let start = (next..all.end).find(has_slices)?;
+            let mut end = start + 1;
+            while let Some(more) = (end..all.end.min(end + gap + 1)).find(has_slices)
+                && more < start + most
+            {
+                end = more + 1;
+            }
+            next = end;
+            Some(start..end)
+        })
     }
 }
 

@@ -5,8 +5,8 @@ use super::named::Combine;
 use crate::op::rows::fill::units_per_part;
 use crate::parallel::Pool;
 use crate::tensor::{
-    F16c, Offsets, Sources, Tensor, round_to_bf16s, round_to_f16s, widen_bf16, widen_bf16s, widen_f16s, widen_one_f16,
-    with_wide_vectors,
+    F16c, Offsets, Sources, Tensor, add_f16s, round_to_bf16s, round_to_f16s, widen_bf16, widen_bf16s, widen_f16s,
+    widen_one_f16, with_wide_vectors,
 };
 use crate::types::DType;
 use half::{bf16, f16};
@@ -18,6 +18,9 @@ pub(super) trait PartView<D, T>: Sync {
 
     /// Calls `f` with the numbers, and stores what it leaves.
     fn update<R>(&self, stored: &mut [D], pool: &Pool, f: impl FnOnce(&mut [T]) -> R) -> R;
+
+    /// [`PartView::update`] of a few elements on this thread. Their numbers are in `buffer` if they are not stored as such.
+    fn update_few(&self, stored: &mut [D], buffer: &mut Vec<T>, f: impl FnOnce(&mut [T]));
 
     /// The number that an element is.
     fn number(&self, x: D) -> T;
@@ -36,6 +39,10 @@ impl<T: Copy> PartView<T, T> for AsStored {
 
     fn update<R>(&self, stored: &mut [T], _: &Pool, f: impl FnOnce(&mut [T]) -> R) -> R {
         f(stored)
+    }
+
+    fn update_few(&self, stored: &mut [T], _: &mut Vec<T>, f: impl FnOnce(&mut [T])) {
+        f(stored);
     }
 
     #[inline(always)]
@@ -79,6 +86,16 @@ impl<H: Half> PartView<H, f32> for Widened {
         result
     }
 
+    fn update_few(&self, stored: &mut [H], buffer: &mut Vec<f32>, f: impl FnOnce(&mut [f32])) {
+        if buffer.len() < stored.len() {
+            buffer.resize(stored.len(), 0.0);
+        }
+        let wide = &mut buffer[..stored.len()];
+        H::widen_all(stored, wide);
+        f(wide);
+        H::round_all(wide, stored);
+    }
+
     #[inline(always)]
     fn number(&self, x: H) -> f32 {
         x.widen(self.0)
@@ -100,6 +117,8 @@ pub(super) trait Half: Copy + Send + Sync {
     fn widen(self, by: Option<F16c>) -> f32;
     fn widen_all(x: &[Self], out: &mut [f32]);
     fn round_all(x: &[f32], out: &mut [Self]);
+    /// Adds `x` to `sums`, which has its length.
+    fn add_all(x: &[Self], sums: &mut [f32]);
 }
 
 impl Half for bf16 {
@@ -115,6 +134,10 @@ impl Half for bf16 {
     fn round_all(x: &[f32], out: &mut [bf16]) {
         round_to_bf16s(x, out);
     }
+
+    fn add_all(x: &[bf16], sums: &mut [f32]) {
+        with_wide_vectors(|| sums.iter_mut().zip(x).for_each(|(sum, &x)| *sum += widen_bf16(x)));
+    }
 }
 
 impl Half for f16 {
@@ -129,6 +152,10 @@ impl Half for f16 {
 
     fn round_all(x: &[f32], out: &mut [f16]) {
         round_to_f16s(x, out);
+    }
+
+    fn add_all(x: &[f16], sums: &mut [f32]) {
+        add_f16s(x, None, sums);
     }
 }
 
@@ -150,11 +177,7 @@ impl<H: Half> Combine<f32, H> for AddHalves {
         if y.len() < SHORT {
             return x.iter_mut().zip(y).for_each(|(x, y)| *x += y.widen(self.0));
         }
-        let mut wide = [0.0; AT_ONCE];
-        for (x, y) in x.chunks_mut(AT_ONCE).zip(y.chunks(AT_ONCE)) {
-            H::widen_all(y, &mut wide[..y.len()]);
-            with_wide_vectors(|| x.iter_mut().zip(&wide).for_each(|(x, y)| *x += y));
-        }
+        H::add_all(y, x);
     }
 }
 

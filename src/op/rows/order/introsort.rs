@@ -9,17 +9,12 @@
 //! ranks alone.
 
 use super::Placed;
+use super::heaps::{heap_select, less, partial_sort};
 use crate::tensor::with_wide_vectors;
 use std::ops::RangeInclusive;
 
 /// Ranges up to this length are sorted by insertion at the end (`_S_threshold`).
 const THRESHOLD: usize = 16;
-
-/// Whether an element comes before another one.
-#[inline(always)]
-fn less<P: Placed>(a: P, b: P) -> bool {
-    a.rank() < b.rank()
-}
 
 /// `std::sort`.
 pub(super) fn sort<P: Placed>(line: &mut [P]) {
@@ -44,12 +39,6 @@ pub(super) fn nth_element<P: Placed>(line: &mut [P], nth: usize) {
         if cut <= nth { first = cut } else { last = cut }
     }
     insertion_sort(&mut line[first..last]);
-}
-
-/// `std::partial_sort`: the `count` least elements come first, in order.
-pub(super) fn partial_sort<P: Placed>(line: &mut [P], count: usize) {
-    heap_select(line, count);
-    sort_heap(&mut line[..count]);
 }
 
 /// The selection of `torch.kthvalue` (`quick_select_template` in `aten/src/ATen/native/Sorting.cpp`, after Sedgewick, 1978). Where it would
@@ -265,68 +254,6 @@ fn unguarded_linear_insert<P: Placed>(line: &mut [P], i: usize) {
         hole -= 1;
     }
     line[hole] = x;
-}
-
-/// The number of elements that are compared with the greatest selected one at once.
-const SCANNED: usize = 32;
-
-/// `__heap_select`: a heap of the `count` least elements comes first.
-fn heap_select<P: Placed>(line: &mut [P], count: usize) {
-    let (heap, rest) = line.split_at_mut(count);
-    make_heap(heap);
-    for block in rest.chunks_mut(SCANNED) {
-        // Most blocks have no element that enters the heap.
-        let greatest = heap[0];
-        if !with_wide_vectors(|| block.iter().fold(false, |any, &x| any | less(x, greatest))) {
-            continue;
-        }
-        for x in block {
-            if less(*x, heap[0]) {
-                let entering = std::mem::replace(x, heap[0]);
-                adjust_heap(heap, 0, entering);
-            }
-        }
-    }
-}
-
-/// `__make_heap`.
-fn make_heap<P: Placed>(heap: &mut [P]) {
-    for parent in (0..heap.len() / 2).rev() {
-        adjust_heap(heap, parent, heap[parent]);
-    }
-}
-
-/// `__sort_heap`.
-fn sort_heap<P: Placed>(heap: &mut [P]) {
-    for last in (1..heap.len()).rev() {
-        let x = heap[last];
-        heap[last] = heap[0];
-        adjust_heap(&mut heap[..last], 0, x);
-    }
-}
-
-/// `__adjust_heap`: moves the hole down to a leaf, and `x` from there up to its place.
-fn adjust_heap<P: Placed>(heap: &mut [P], top: usize, x: P) {
-    let (mut hole, n) = (top, heap.len());
-    while 2 * hole + 2 < n {
-        let right = 2 * hole + 2;
-        let child = if less(heap[right], heap[right - 1]) {
-            right - 1
-        } else {
-            right
-        };
-        heap[hole] = heap[child];
-        hole = child;
-    }
-    if 2 * hole + 2 == n {
-        heap[hole] = heap[n - 1];
-        hole = n - 1;
-    }
-    while hole > top && less(heap[(hole - 1) / 2], x) {
-        heap[hole] = heap[(hole - 1) / 2];
-        hole = (hole - 1) / 2;
-    }
-    heap[hole] = x;
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The order of equal elements.
 
 use super::close::bounds;
-use super::introsort::{nth_element, partial_sort, quick_select, sort};
+use super::heaps::{partial_sort, partial_sort_ranks};
+use super::introsort::{nth_element, quick_select, sort};
 use super::{Line, Placed, place_ranks};
 use crate::tensor::with_wide_vectors;
 use std::ops::Range;
@@ -24,6 +25,10 @@ const INSERTED: usize = 16;
 /// `torch.topk` calls `std::partial_sort` if the line is at least so many times as long as its result.
 const PARTIAL: usize = 64;
 
+/// The most elements of a heap that is tried first. It takes more time than counting if more than one of [`PER_ENTRY`] elements enters it.
+const FEW: usize = 64;
+const PER_ENTRY: usize = 32;
+
 impl Ties {
     /// Whether all lines of `n` elements are in stable order.
     pub(super) fn is_stable(self, n: usize) -> bool {
@@ -39,6 +44,11 @@ impl Ties {
         self == Ties::Top { in_order: false } && count * PARTIAL > n
     }
 
+    /// Whether torch finds the first `count` elements of a line of `n` by `std::partial_sort`, with a heap of them.
+    fn heap_sorts(self, count: usize, n: usize) -> bool {
+        matches!(self, Ties::Top { .. }) && count.saturating_mul(PARTIAL) <= n
+    }
+
     /// The pairs of neighbours in the order, by the place of the first one, that must differ for the stable order of `part` to be the
     /// only one.
     pub(super) fn pairs_that_differ(part: &Range<usize>, n: usize) -> Range<usize> {
@@ -51,7 +61,7 @@ impl Ties {
         match self {
             Ties::Stable => line.sort_unstable(),
             Ties::Sort => sort(line),
-            Ties::Top { .. } if count * PARTIAL <= line.len() => partial_sort(line, count),
+            Ties::Top { .. } if self.heap_sorts(count, line.len()) => partial_sort(line, count),
             Ties::Top { in_order } => {
                 nth_element(line, count - 1);
                 if in_order {
@@ -71,6 +81,10 @@ impl<P: Placed> Line<P> {
         if part.is_empty() || ties.is_stable(n) {
             return self.order_part(part.clone());
         }
+        let heap_sorts = ties.heap_sorts(part.end, n);
+        if heap_sorts && part.end <= FEW && self.heap_sort(part, n / PER_ENTRY + FEW * part.end) {
+            return;
+        }
         let must_arrange = self.expects_ties || ties.is_unsorted(part.end, n) || !is_float && self.must_have_ties();
         if !must_arrange {
             if self.order_untied(part, ties) {
@@ -79,9 +93,21 @@ impl<P: Placed> Line<P> {
             self.expects_ties = true;
             self.order.clear();
         }
+        if heap_sorts && self.heap_sort(part, usize::MAX) {
+            return;
+        }
         place_ranks(&self.ranks, &mut self.placed);
         ties.arrange(&mut self.placed, part);
         self.order.extend(self.placed[part.clone()].iter().map(|p| p.place()));
+    }
+
+    /// Appends the places of a part of the line's order as `std::partial_sort` leaves it; false if more than `most` elements enter its heap.
+    fn heap_sort(&mut self, part: &Range<usize>, most: usize) -> bool {
+        let is_sorted = partial_sort_ranks(&self.ranks, part.end, &mut self.placed, most);
+        if is_sorted {
+            self.order.extend(self.placed[part.clone()].iter().map(|p| p.place()));
+        }
+        is_sorted
     }
 
     /// Whether there are fewer integers between the least and the greatest one than elements.
