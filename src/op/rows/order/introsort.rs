@@ -10,7 +10,6 @@
 
 use super::Placed;
 use super::heaps::{heap_select, less, partial_sort};
-use crate::tensor::with_wide_vectors;
 use std::ops::RangeInclusive;
 
 /// Ranges up to this length are sorted by insertion at the end (`_S_threshold`).
