@@ -45,9 +45,15 @@ pub(crate) fn add_f16s(x: &[f16], weight: Option<f32>, sums: &mut [f32]) {
     if x86::add(x, weight, sums) {
         return;
     }
-    let weight = weight.unwrap_or(1.0);
-    with_wide_vectors(|| x.iter().zip(sums).for_each(|(&x, o)| *o += widen_f16(x) * weight));
+    let (weight, mut wide) = (weight.unwrap_or(1.0), [0.0; ADDED]);
+    for (x, sums) in x.chunks(ADDED).zip(sums.chunks_mut(ADDED)) {
+        widen_f16s(x, &mut wide[..x.len()]);
+        with_wide_vectors(|| wide.iter().zip(sums).for_each(|(x, sum)| *sum += x * weight));
+    }
 }
+
+/// The number of elements that are widened before they are added, where no loop does both.
+const ADDED: usize = 256;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -85,11 +91,12 @@ mod x86 {
         true
     }
 
-    /// Adds the product of `x` and a weight to `sums`, which has its length, if the target has instructions for it.
+    /// [`add_f16s`](super::add_f16s), if the target converts and adds in vectors of 16.
     pub(super) fn add(x: &[f16], weight: Option<f32>, sums: &mut [f32]) -> bool {
         let has = thread_target().has(Feature::Avx512F);
         if has {
-            // A factor of 1 leaves every number as it is. SAFETY: the machine has the features of every thread's target.
+            // A factor of 1 leaves every number as it is.
+            // SAFETY: the machine has the features of every thread's target.
             unsafe { add_avx512(x, weight.unwrap_or(1.0), sums) };
         }
         has

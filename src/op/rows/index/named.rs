@@ -274,10 +274,10 @@ const LONG_SLICE: usize = 256;
 /// As many places for each thread have about as many slices.
 const MANY_PLACES: usize = 64;
 
-/// The numbers of a part of places that are stored in another form, at once, if one slice has not more: 8 KiB, which the first cache holds.
+/// The most numbers that are converted at once, unless one slice has more: 8 KiB, which the first cache holds.
 const FEW_NUMBERS: usize = 2 << 10;
 
-/// The most elements between slices that are updated together: as many as take about the time of a call.
+/// The most elements between two slices that are converted together with them, because a second call would take longer.
 const SHORT_GAP: usize = 64;
 
 /// For each place along a dim, the numbers of the slices that an index tensor puts there, in order.
@@ -307,8 +307,8 @@ impl SourcesOfPlaces {
         &self.numbers[self.starts[place]..self.starts[place + 1]]
     }
 
-    /// The ranges of at most `most` of some places that begin and end with places that have slices, without more than `gap` others one
-    /// after the other.
+    /// Splits the places that have slices into ranges of at most `most` places. Up to `gap` consecutive places without slices are
+    /// included between others.
     fn occupied(&self, all: Range<usize>, most: usize, gap: usize) -> impl Iterator<Item = Range<usize>> {
         let has_slices = |p: &usize| self.starts[*p] < self.starts[*p + 1];
         let mut next = all.start;

@@ -16,13 +16,18 @@ pub(in crate::op::rows) fn are_few(end: usize, n: usize) -> bool {
 /// Insertion gives up after one insertion for so many elements.
 const PER_INSERTION: usize = 32;
 
+/// The most insertions into `count` elements of a line of `n` that take less time than another way to find them.
+pub(super) fn most_insertions(count: usize, n: usize) -> usize {
+    count * MANY + n / PER_INSERTION
+}
+
 /// The number of elements that are compared with the greatest of the least ones at once.
 const BLOCK: usize = 32;
 
 /// Replaces the least of the first elements of a line by the least of the whole line, in order; false if that takes too many insertions.
 pub(super) fn insert_least<P: Placed>(least: &mut [P], ranks: &[P::Rank]) -> bool {
     let Some(&(mut last)) = least.last() else { return true };
-    let (mut at, mut left) = (least.len(), least.len() * MANY + ranks.len() / PER_INSERTION);
+    let (mut at, mut left) = (least.len(), most_insertions(least.len(), ranks.len()));
     while at < ranks.len() {
         let block = &ranks[at..ranks.len().min(at + BLOCK)];
         // Most blocks end here. Equal elements stay behind those before them.

@@ -1,6 +1,7 @@
 //! The order of equal elements.
 
 use super::close::bounds;
+use super::few::{are_few, most_insertions};
 use super::heaps::{partial_sort, partial_sort_ranks};
 use super::introsort::{nth_element, quick_select, sort};
 use super::{Line, Placed, place_ranks};
@@ -24,10 +25,6 @@ pub(in crate::op::rows) enum Ties {
 const INSERTED: usize = 16;
 /// `torch.topk` calls `std::partial_sort` if the line is at least so many times as long as its result.
 const PARTIAL: usize = 64;
-
-/// The most elements of a heap that is tried first. It takes more time than counting if more than one of [`PER_ENTRY`] elements enters it.
-const FEW: usize = 64;
-const PER_ENTRY: usize = 32;
 
 impl Ties {
     /// Whether all lines of `n` elements are in stable order.
@@ -82,7 +79,7 @@ impl<P: Placed> Line<P> {
             return self.order_part(part.clone());
         }
         let heap_sorts = ties.heap_sorts(part.end, n);
-        if heap_sorts && part.end <= FEW && self.heap_sort(part, n / PER_ENTRY + FEW * part.end) {
+        if heap_sorts && are_few(part.end, n) && self.heap_sort(part, most_insertions(part.end, n)) {
             return;
         }
         let must_arrange = self.expects_ties || ties.is_unsorted(part.end, n) || !is_float && self.must_have_ties();
@@ -190,6 +187,27 @@ mod tests {
             (true, 0..n.div_ceil(2), Ties::Top { in_order: false }),
             (false, 0..(n + 1) / 3, top),
         ]
+    }
+
+    /// In falling lines every element enters the heap, so that the first attempt gives up; in rising lines none does.
+    #[test]
+    fn heaps_of_ranks_leave_the_order_of_heaps_of_lines() {
+        let ties = Ties::Top { in_order: true };
+        for (n, count, different) in [(5000i32, 3, 5000), (5000, 40, 700), (9000, 140, 3)] {
+            for step in [1, -1, 7919] {
+                let v: Vec<i32> = (0..n).map(|i| (i * step).rem_euclid(n) * different / n).collect();
+                let placed = v.iter().enumerate().map(|(k, &x)| <u64 as Placed>::new(x as u32, k));
+                let mut line: Vec<u64> = placed.collect();
+                ties.arrange(&mut line, &(0..count));
+                let want: Vec<usize> = line[..count].iter().map(|p| p.place()).collect();
+                let t = Tensor::from_slice(&[n as usize], &v);
+                assert_eq!(
+                    places(&t, false, 0..count, ties),
+                    want,
+                    "{n} {count} {different} {step}"
+                );
+            }
+        }
     }
 
     fn numbers(n: usize, different: usize) -> Vec<f32> {
