@@ -313,4 +313,6 @@ pub(super) use bf16::Bf16;
 pub(super) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod fours;
+#[cfg(target_arch = "x86_64")]
 mod x86;

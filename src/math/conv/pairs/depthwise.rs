@@ -1,11 +1,15 @@
-//! Depthwise convolution of bf16 and of bytes, channels last. That of bf16 reads its input in place ([`rows`]), and so does that of
-//! bytes where the processor multiplies groups of four (`dots`). Elsewhere, the f32 kernel runs on bands of rows of bytes that are widened
-//! into the L2 cache. Its sums are integers, which f32 has exactly.
+//! Depthwise convolution of bf16 and of bytes, channels last. That of bf16 reads its input in place ([`rows`]), two rows at once
+//! where the processor multiplies pairs (`row_pairs`). So does that of bytes where the processor multiplies groups of four
+//! (`dots`). Elsewhere, the f32 kernel runs on bands of rows of bytes that are widened into the L2 cache. Its sums are integers,
+//! which f32 has exactly.
 
+mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod dots;
 #[cfg(target_arch = "x86_64")]
 mod quads;
+#[cfg(target_arch = "x86_64")]
+mod row_pairs;
 mod rows;
 mod taps;
 
@@ -65,7 +69,7 @@ pub(in crate::math::conv) fn plan(
         #[cfg(target_arch = "x86_64")]
         Some(input) if dots::is_applicable(kernels, conv) => Box::new(dots::DotDepthwise::new(conv, input, weight)?),
         Some(input) => Box::new(ByteDepthwise::new(isa, conv, input, weight)?),
-        None => Box::new(rows::RowDepthwise::new(isa, conv, constants, weight)?),
+        None => Box::new(rows::RowDepthwise::new(kernels, conv, constants, weight)?),
     })
 }
 

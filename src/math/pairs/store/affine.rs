@@ -4,6 +4,7 @@
 
 use super::{COLS, StoreJob};
 use crate::math::contract::ColumnAffine;
+use crate::math::simd::fours::{self, Fours};
 use std::arch::x86_64::*;
 
 /// Stores a block.
@@ -22,103 +23,42 @@ pub(super) unsafe fn store(j: &StoreJob, bias: &[f32; COLS], a: &ColumnAffine) {
     }
 }
 
-/// The operands of one vector of columns.
-struct ColumnVectors {
-    bias: __m512,
-    scale: __m512,
-    shift: __m512,
-    /// The columns that exist.
-    mask: __mmask16,
-}
-
-/// The bounds of both clamps.
-struct Bounds {
-    /// Of sums.
-    first: Option<(__m512, __m512)>,
-    /// Of the results.
-    last: Option<(__m512, __m512)>,
-}
-
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
 unsafe fn store_block<const WHOLE: bool, const ADDS: bool>(j: &StoreJob, bias: &[f32; COLS], a: &ColumnAffine) {
-    let bounds = Bounds {
-        first: j.clamp.map(|(lo, hi)| (_mm512_set1_ps(lo), _mm512_set1_ps(hi))),
-        last: a.bounds.map(|(lo, hi)| (_mm512_set1_ps(lo), _mm512_set1_ps(hi))),
-    };
+    let (clamp, bounds) = (j.clamp, a.bounds);
+    let mask = u32::MAX >> (COLS - j.cols);
     // SAFETY: the caller provides the rows and columns; masked elements are not accessed.
     unsafe {
-        let columns = [0, 16].map(|first| column_vectors(j, bias, a, first));
+        let bias = fours::load(bias.as_ptr());
+        let (scale, shift) = (load_columns(a.scale, mask), load_columns(a.shift, mask));
         for r in 0..j.rows {
-            let sums = j.sums.add(r * COLS);
-            let (c, addend) = (j.c.cast::<u16>().add(r * j.c_row), a.addend.wrapping_add(r * j.c_row));
-            let mut y = [_mm512_setzero_ps(); 2];
-            for v in 0..2 {
-                let x = _mm512_loadu_ps(sums.add(16 * v));
-                y[v] = transform::<ADDS>(x, &columns[v], &bounds, addend.wrapping_add(16 * v));
+            let sums = fours::add(fours::load(j.sums.add(r * COLS)), bias);
+            let rounded = fours::round_in_memory_order(fours::clamp(sums, clamp));
+            // The product and the sum are rounded one after the other, as the kernel of the tail does it.
+            let mut y = fours::transform(fours::widen(rounded), scale, shift);
+            if ADDS {
+                let addend = _mm512_maskz_loadu_epi16(mask, a.addend.wrapping_add(r * j.c_row).cast());
+                y = fours::add(fours::widen(fours::round(y)), fours::widen(addend));
             }
-            if WHOLE {
-                let y = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(y[1], y[0]));
-                _mm512_storeu_si512(c.cast(), y);
-            } else {
-                for v in 0..2 {
-                    _mm256_mask_storeu_epi16(c.add(16 * v).cast(), columns[v].mask, round(y[v]));
-                }
+            let y = fours::round(fours::clamp(y, bounds));
+            let c = j.c.cast::<u16>().add(r * j.c_row);
+            match WHOLE {
+                true => _mm512_storeu_si512(c.cast(), y),
+                false => _mm512_mask_storeu_epi16(c.cast(), mask, y),
             }
         }
     }
 }
 
-/// The operands of the columns from `first` on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn column_vectors(j: &StoreJob, bias: &[f32; COLS], a: &ColumnAffine, first: usize) -> ColumnVectors {
-    let count = j.cols.saturating_sub(first).min(16);
-    let mask = ((1u32 << count) - 1) as __mmask16;
-    // SAFETY: the caller provides the columns of the mask.
+/// The operand of the columns of the mask.
+#[inline(always)]
+unsafe fn load_columns(p: *const f32, mask: u32) -> Fours {
+    // SAFETY: the caller provides these columns.
     unsafe {
-        ColumnVectors {
-            bias: _mm512_loadu_ps(bias.as_ptr().add(first)),
-            scale: _mm512_maskz_loadu_ps(mask, a.scale.wrapping_add(first)),
-            shift: _mm512_maskz_loadu_ps(mask, a.shift.wrapping_add(first)),
-            mask,
-        }
+        let first = _mm512_maskz_loadu_ps(mask as __mmask16, p);
+        let second = _mm512_maskz_loadu_ps((mask >> 16) as __mmask16, p.wrapping_add(COLS / 2));
+        fours::order([first, second])
     }
-}
-
-/// The results, in f32, of a vector of sums.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn transform<const ADDS: bool>(sums: __m512, c: &ColumnVectors, bounds: &Bounds, addend: *const u16) -> __m512 {
-    let mut y = _mm512_add_ps(sums, c.bias);
-    if let Some((lo, hi)) = bounds.first {
-        y = _mm512_min_ps(hi, _mm512_max_ps(lo, y));
-    }
-    // The product and the sum are rounded one after the other, as the kernel of the tail does it.
-    y = _mm512_add_ps(_mm512_mul_ps(widen(round(y)), c.scale), c.shift);
-    if ADDS {
-        // SAFETY: the caller provides the columns of the mask.
-        let addend = unsafe { _mm256_maskz_loadu_epi16(c.mask, addend.cast()) };
-        y = _mm512_add_ps(widen(round(y)), widen(addend));
-    }
-    match bounds.last {
-        Some((lo, hi)) => _mm512_min_ps(hi, _mm512_max_ps(lo, y)),
-        None => y,
-    }
-}
-
-/// bf16 elements of f32 ones.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
-fn round(x: __m512) -> __m256i {
-    // SAFETY: all 256-bit vectors have the same representation.
-    unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)) }
-}
-
-/// f32 elements of bf16 ones.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
-fn widen(x: __m256i) -> __m512 {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)))
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Depthwise convolution of bf16, channels last, in place: row by row.
 
+use super::blocks::{BlockOrder, element};
+#[cfg(target_arch = "x86_64")]
+use super::row_pairs;
 use super::taps::{RowAffine, RowJob, row_kernel};
 use super::{cut_channels, finished_part, run_parts};
 use crate::math::contract::{ColumnAffine, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError};
+use crate::math::pairs::{PairKernels, store};
 use crate::math::scratch;
 use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::tensor::AlignedBytes;
-use half::bf16;
 use std::sync::Arc;
 
 /// A plan of such a convolution with constant parameters.
@@ -15,38 +18,65 @@ pub(super) struct RowDepthwise {
     conv: Conv,
     isa: Isa,
     out: [usize; 3],
-    /// The weights in the order of the kernels' blocks, tap by tap.
+    /// The order of the kernels' blocks.
+    order: BlockOrder,
+    /// The number of channels in a block.
+    block: usize,
+    /// The weights in that order, tap by tap.
     weight: Arc<AlignedBytes>,
     /// The bias in the same order, or zeros.
     bias: Vec<f32>,
     kernel: unsafe fn(&RowJob),
 }
 
+/// The kernel for `conv`, the order of its blocks, and the number of channels in one.
+///
+/// Rows are multiplied in pairs where the processor can do that. The partner of a missing row is zero, and its weights must be finite.
+fn choose_kernel(kernels: &PairKernels, conv: &Conv, weight: Constant) -> (unsafe fn(&RowJob), BlockOrder, usize) {
+    let (size, stride, isa) = (conv.kernel[2], conv.stride[2], kernels.isa);
+    #[cfg(target_arch = "x86_64")]
+    if store::applies_affine(kernels, false) && weight.with_bytes(are_finite) {
+        return (
+            row_pairs::pair_kernel(size, stride),
+            BlockOrder::Fours,
+            row_pairs::BLOCK,
+        );
+    }
+    let kernel = match (size, stride) {
+        (3, 1) => row_kernel::<3, 1>(isa),
+        (3, _) => row_kernel::<3, 2>(isa),
+        (5, 1) => row_kernel::<5, 1>(isa),
+        (5, _) => row_kernel::<5, 2>(isa),
+        _ => row_kernel::<7, 1>(isa),
+    };
+    (kernel, BlockOrder::Pairs, 2 * isa.lanes())
+}
+
+/// Whether all elements of a bf16 constant are finite.
+fn are_finite(bytes: &[u8]) -> bool {
+    (0..bytes.len() / 2).all(|i| element(bytes, i).is_finite())
+}
+
 impl RowDepthwise {
     pub(super) fn new(
-        isa: Isa,
+        kernels: &PairKernels,
         conv: &Conv,
         constants: ConvConstants,
         weight: Constant,
     ) -> Result<RowDepthwise, PlanError> {
         let channels = conv.in_channels;
-        let block = 2 * isa.lanes();
+        let (kernel, order, block) = choose_kernel(kernels, conv, weight);
         let bias = match constants.bias.filter(|_| conv.bias) {
-            Some(b) => b.with_bytes(|bytes| in_blocks(channels, block, |c| element(bytes, c))),
-            None => vec![0.0; channels.next_multiple_of(block)],
-        };
-        let kernel = match (conv.kernel[2], conv.stride[2]) {
-            (3, 1) => row_kernel::<3, 1>(isa),
-            (3, _) => row_kernel::<3, 2>(isa),
-            (5, 1) => row_kernel::<5, 1>(isa),
-            (5, _) => row_kernel::<5, 2>(isa),
-            _ => row_kernel::<7, 1>(isa),
+            Some(b) => b.with_bytes(|bytes| (0..channels).map(|c| element(bytes, c).to_f32()).collect()),
+            None => vec![0.0; channels],
         };
         Ok(RowDepthwise {
-            isa,
+            isa: kernels.isa,
             out: conv.output_size().ok_or(PlanError::Size)?,
-            weight: pack_weight(conv, block, weight),
-            bias,
+            weight: order.pack_weight(conv, block, weight),
+            bias: order.in_blocks(block, &bias),
+            order,
+            block,
             kernel,
             conv: conv.clone(),
         })
@@ -92,14 +122,12 @@ impl RowDepthwise {
     /// # Safety
     /// There is one of each for each channel. The buffer has room for two padded rows.
     unsafe fn order_affine(&self, a: &ColumnAffine, buffer: &mut [f32]) -> RowAffine {
-        let (channels, block) = (self.conv.in_channels, 2 * self.isa.lanes());
-        let (scale, shift) = buffer.split_at_mut(channels.next_multiple_of(block));
+        let channels = self.conv.in_channels;
+        let (scale, shift) = buffer.split_at_mut(self.padded_channels());
         for (to, from) in [(&mut *scale, a.scale), (&mut *shift, a.shift)] {
             // SAFETY: guaranteed by the caller.
             let from = unsafe { std::slice::from_raw_parts(from, channels) };
-            to.chunks_exact_mut(block)
-                .zip(from.chunks(block))
-                .for_each(|(to, from)| order_block(from, to));
+            self.order.arrange(self.block, from, to);
         }
         RowAffine {
             scale: scale.as_ptr(),
@@ -120,7 +148,7 @@ impl RowDepthwise {
             before: c.padding[2],
             taps,
             weight: self.weight.bytes().as_ptr().cast::<f32>().wrapping_add(c0),
-            weight_tap: channels.next_multiple_of(2 * self.isa.lanes()),
+            weight_tap: self.padded_channels(),
             bias: self.bias.as_ptr().wrapping_add(c0),
             y: y.wrapping_add(r * self.out[2] * channels),
             pixels: self.out[2],
@@ -128,6 +156,11 @@ impl RowDepthwise {
             clamp: c.activation.bounds(),
             affine: affine.map(|a| a.skip(c0)),
         }
+    }
+
+    /// The number of channels in whole blocks.
+    fn padded_channels(&self) -> usize {
+        self.conv.in_channels.next_multiple_of(self.block)
     }
 
     /// The rows of the kernel that overlap the input under output row `r`, and the first input row that they read.
@@ -139,51 +172,14 @@ impl RowDepthwise {
     }
 }
 
-/// Element `i` of a bf16 constant.
-fn element(bytes: &[u8], i: usize) -> f32 {
-    bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32()
-}
-
-/// One block of [`in_blocks`].
-fn order_block(from: &[f32], to: &mut [f32]) {
-    to.fill(0.0);
-    let (second, first) = to.split_at_mut(to.len() / 2);
-    for (i, pair) in from.chunks(2).enumerate() {
-        first[i] = pair[0];
-        if let Some(x) = pair.get(1) {
-            second[i] = *x;
-        }
-    }
-}
-
-/// Elements in blocks, the last one with zeros: the second elements of the pairs, then the first ones.
-fn in_blocks(n: usize, block: usize, element: impl Fn(usize) -> f32) -> Vec<f32> {
-    let half = block / 2;
-    let place = |i: usize| i / block * block + 2 * (i % half) + usize::from(i % block < half);
-    let all = (0..n.next_multiple_of(block)).map(place);
-    all.map(|c| if c < n { element(c) } else { 0.0 }).collect()
-}
-
-fn pack_weight(conv: &Conv, block: usize, weight: Constant) -> Arc<AlignedBytes> {
-    let (channels, taps): (_, usize) = (conv.in_channels, conv.kernel.iter().product());
-    weight.get_or_pack(&[14, channels, taps, block], |bytes| {
-        let mut packed = AlignedBytes::zeroed(4 * taps * channels.next_multiple_of(block));
-        let tap = 4 * channels.next_multiple_of(block);
-        for (t, to) in packed.bytes_mut().chunks_exact_mut(tap.max(1)).enumerate() {
-            let values = in_blocks(channels, block, |c| element(bytes, c * taps + t));
-            for (to, v) in to.chunks_exact_mut(4).zip(values) {
-                to.copy_from_slice(&v.to_ne_bytes());
-            }
-        }
-        packed
-    })
-}
-
 impl ConvPlan for RowDepthwise {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
         let affine = args.tail.and_then(|t| t.affine).filter(|a| a.addend.is_null());
-        let padded = self.conv.in_channels.next_multiple_of(2 * self.isa.lanes());
-        let mut operands = scratch::take_buffer(if affine.is_some() { 2 * padded } else { 0 });
+        let mut operands = scratch::take_buffer(if affine.is_some() {
+            2 * self.padded_channels()
+        } else {
+            0
+        });
         // SAFETY: the tail has its operands.
         let affine = affine.map(|a| unsafe { self.order_affine(&a, &mut operands) });
         let (cut, panel_cols) = cut_channels(&self.conv, self.isa, self.out, pool.threads());
@@ -201,20 +197,11 @@ impl ConvPlan for RowDepthwise {
     }
 
     fn describe(&self) -> String {
-        format!("conv bf16 depthwise in rows {} packed", self.isa)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_have_the_second_elements_of_pairs_first() {
-        assert_eq!(in_blocks(4, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0]);
-        assert_eq!(in_blocks(5, 4, |i| i as f32), [1.0, 3.0, 0.0, 2.0, 0.0, 0.0, 4.0, 0.0]);
-        let mut block = [9.0; 4];
-        order_block(&[0.0, 1.0, 2.0], &mut block);
-        assert_eq!(block, [1.0, 0.0, 0.0, 2.0]);
+        let unit = if self.order == BlockOrder::Fours {
+            " avx512bf16"
+        } else {
+            ""
+        };
+        format!("conv bf16 depthwise in rows {}{unit} packed", self.isa)
     }
 }
