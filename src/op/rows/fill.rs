@@ -5,7 +5,7 @@ use super::dense::zeros;
 use crate::op::view::{strided_positions, strided_rows};
 use crate::op::{Call, FillFn, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut, contiguous_strides};
+use crate::tensor::{Tensor, ViewMut, contiguous_strides, copy_row};
 use crate::types::{TensorType, Val};
 use std::sync::{Mutex, PoisonError};
 
@@ -144,7 +144,7 @@ pub(super) fn write_strided(shape: &[usize], offset: i64, strides: &[i64], src: 
         strided_rows(shape, offset, strides, |first, base, n, step| {
             let row = &src[first..first + n];
             match step {
-                1 => dst[base as usize..][..n].copy_from_slice(row),
+                1 => copy_row(row, &mut dst[base as usize..][..n]),
                 _ => row.iter().enumerate().for_each(|(k, v)| dst[(base + k as i64 * step) as usize] = *v),
             }
         });

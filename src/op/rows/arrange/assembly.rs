@@ -4,7 +4,7 @@ use crate::op::emit::ints_val;
 use crate::op::rows::fill::units_per_part;
 use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpBuilder, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, ViewMut};
+use crate::tensor::{Tensor, ViewMut, copy_row};
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -154,7 +154,10 @@ fn block_diag(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpResu
             let (t, lines, columns) = &blocks[block];
             let len = columns.len();
             out[..columns.start].fill(0);
-            out[columns.clone()].copy_from_slice(&t.bytes()[(first + k - lines.start) * len..][..len]);
+            copy_row(
+                &t.bytes()[(first + k - lines.start) * len..][..len],
+                &mut out[columns.clone()],
+            );
             out[columns.end..].fill(0);
         }
     });

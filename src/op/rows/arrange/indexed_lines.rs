@@ -5,7 +5,7 @@
 
 use crate::op::rows::fill::{units_per_part, with_word};
 use crate::parallel::Pool;
-use crate::tensor::{Places, Tensor, ViewMut};
+use crate::tensor::{Places, Tensor, ViewMut, copy_row};
 use std::ops::Range;
 
 /// Blocks of fewer elements are joined with the dim before.
@@ -135,7 +135,7 @@ impl Block {
             let (now, rest) = to.split_at_mut(piece.len());
             to = rest;
             match piece {
-                Piece::Run(from, n) => now.copy_from_slice(&src[*from..][..*n]),
+                Piece::Run(from, n) => copy_row(&src[*from..][..*n], now),
                 Piece::Listed(list) => now.iter_mut().zip(list).for_each(|(o, &p)| *o = src[p]),
                 Piece::Checked(places, n) => places.part(0..*n).gather(src, now),
             }

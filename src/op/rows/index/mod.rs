@@ -26,7 +26,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
-use crate::tensor::{SavedBytes, Tensor, ViewMut, cells_of_mut, contiguous_strides};
+use crate::tensor::{SavedBytes, Tensor, ViewMut, cells_of_mut, contiguous_strides, copy_row};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 pub(super) fn rows() -> Vec<Op> {
@@ -289,7 +289,7 @@ fn put_values(places: &Places, values: &Tensor, accumulate: bool, dst: &mut [u8]
             let (src, dst) = (values.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
             places.for_each_run(|i, p, n| match n {
                 1 => dst[p] = src[i],
-                _ => dst[p..p + n].copy_from_slice(&src[i..i + n]),
+                _ => copy_row(&src[i..i + n], &mut dst[p..p + n]),
             });
         });
         return;

@@ -11,7 +11,7 @@ use crate::op::rows::spell::list_text;
 use crate::op::sharing::always_shared;
 use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of, cells_of_mut};
+use crate::tensor::{F16c, SavedBytes, Tensor, ViewMut, cells_of, cells_of_mut, copy_row};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use half::f16;
 
@@ -148,7 +148,7 @@ fn copy_slices(slices: &NamedSlices, source: &Tensor, dst: &mut [u8], pool: Opti
         let (src, dst) = (source.bytes().as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
         match slices.inner {
             1 => slices.write(dst, pool, |to, from| to[0] = src[from]),
-            _ => slices.write(dst, pool, |to, from| to.copy_from_slice(&src[from..][..to.len()])),
+            _ => slices.write(dst, pool, |to, from| copy_row(&src[from..][..to.len()], to)),
         }
     });
 }
