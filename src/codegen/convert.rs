@@ -280,7 +280,7 @@ impl Emitter<'_> {
     /// results add a float that aligns the mantissa (F. Giesen's conversion).
     fn f32_to_f16(&mut self, x: &Lanes) -> Lanes {
         if self.has_natives() {
-            let halves = self.narrow_natively(DType::F16, x);
+            let halves = self.narrow_natively(DType::F16, x, false);
             return self.native1(NativeInst::ExtendHalf, I, &halves);
         }
         let bits = self.bitcast_lanes(I, x);

@@ -34,8 +34,8 @@ pub(super) struct Folds {
     pub only_stored: HashSet<Value>,
     /// Conversions from f32 to integers whose operand is rounded to nearest, with what is rounded.
     pub rounded: HashMap<Value, Value>,
-    /// Conversions from f32 to f16, and those of [`Kernel::flushing`] without those of values that bf16 represents. States
-    /// whether their lanes need not be extended: they are only stored, or f16 that is also converted back to f32.
+    /// Conversions from f32 to f16, and to bf16 of values that bf16 does not represent. States whether their lanes need not be
+    /// extended: they are only stored or converted back to f32.
     pub narrowed: HashMap<Value, bool>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
@@ -263,11 +263,11 @@ impl Uses<'_> {
                 self.conversions.push(v);
             }
             Inst::Op(ScalarOp::Cast(DType::F16, x)) if self.k.dtype(x) == DType::F32 => self.narrowings.push(v),
-            Inst::Op(ScalarOp::Cast(DType::F32, x)) if self.k.dtype(x) == DType::F16 => {
+            Inst::Op(ScalarOp::Cast(DType::F32, x)) if matches!(self.k.dtype(x), DType::F16 | DType::BF16) => {
                 *self.widenings.entry(x).or_default() += 1;
             }
             Inst::Op(ScalarOp::Cast(DType::BF16, x))
-                if self.k.flushing.contains(&v) && !self.exact_in_bf16.contains(&x) =>
+                if self.k.dtype(x) == DType::F32 && !self.exact_in_bf16.contains(&x) =>
             {
                 self.narrowings.push(v);
             }

@@ -138,7 +138,7 @@ impl FunctionWriter {
         shape: PackedLanes,
     ) -> Result<KernelCode, CompileError> {
         let shape = PackedLanes {
-            narrows: self.target().has(Feature::Avx512Bf16),
+            narrows: self.target().has(Feature::Avx512Bf16) && self.target().has(Feature::Avx512Bw),
             ..shape
         };
         let (ctx, isa) = (&mut self.ctx, module.isa());

@@ -87,7 +87,7 @@ impl FunctionLowering<'_> {
             }
             Inst::Op(ScalarOp::Cast(to, x)) if self.is_narrowed(v, *to) => {
                 let x = self.operand_lanes(*x, varying);
-                let half = self.e.narrow_natively(*to, &x);
+                let half = self.e.narrow_natively(*to, &x, self.k.flushing.contains(&v));
                 match self.folds.narrowed[&v] {
                     // See `lower_store`.
                     true => half,
@@ -98,7 +98,11 @@ impl FunctionLowering<'_> {
                 if self.is_narrowed(*x, self.k.dtype(*x)) && self.folds.narrowed[x] && self.is_lanes(*x) =>
             {
                 let half = self.operand_lanes(*x, varying);
-                self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half)
+                if self.k.dtype(*x) == DType::F16 {
+                    return self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half);
+                }
+                let bits = self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &half);
+                self.e.cast(DType::BF16, DType::F32, &bits)
             }
             Inst::Op(ScalarOp::Cast(to, _)) if self.e.has_natives() && self.folds.rounded.contains_key(&v) => {
                 let x = self.operand_lanes(self.folds.rounded[&v], varying);

@@ -106,7 +106,7 @@ pub(super) struct Emitter<'a> {
     pub width: usize,
     /// The size in bytes of the vector lanes of I32 and Bool: 4, or less in packed kernels ([`packed`](super::packed)).
     pub packed: usize,
-    /// Whether the target has instructions that convert f32 to bf16.
+    /// Whether the target has instructions that convert f32 to bf16, and those on masks of words.
     pub narrows: bool,
     /// Whether a group is one vector: see [`PackedLanes`](super::packed::PackedLanes).
     pub single: bool,

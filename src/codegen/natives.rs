@@ -5,6 +5,7 @@
 
 use super::lanes::{Emitter, Lanes, RegisterClass};
 use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I16X8};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
@@ -35,6 +36,8 @@ pub(super) enum NativeInst {
     I64ToF32,
     /// F32 to bf16, in the lower half of the result. Denormal numbers become zero. Needs [`Emitter::narrows`].
     F32ToBf16,
+    /// The same with denormal numbers rounded like others. The second operand is the smallest normal number in all lanes.
+    ExactF32ToBf16,
     /// The 16-bit elements in the lower half as I32, with zeros before.
     ExtendHalf,
     /// The low 16 bits of I32 lanes, in the lower half of the result.
@@ -57,13 +60,16 @@ impl Emitter<'_> {
         self.has_natives() && (self.narrows || half == DType::F16)
     }
 
-    /// F32 lanes as elements of `half` in the lower half of a vector.
-    pub(super) fn narrow_natively(&mut self, half: DType, x: &Lanes) -> Lanes {
-        let op = match half {
-            DType::F16 => NativeInst::F32ToF16,
-            _ => NativeInst::F32ToBf16,
-        };
-        self.native1(op, RegisterClass::I32, x)
+    /// F32 lanes as elements of `half` in the lower half of a vector. With `flushes`, denormal elements of bf16 become zero.
+    pub(super) fn narrow_natively(&mut self, half: DType, x: &Lanes, flushes: bool) -> Lanes {
+        match half {
+            DType::F16 => self.native1(NativeInst::F32ToF16, RegisterClass::I32, x),
+            _ if flushes => self.native1(NativeInst::F32ToBf16, RegisterClass::I32, x),
+            _ => {
+                let least = self.f32_like(x, f32::MIN_POSITIVE);
+                self.native(NativeInst::ExactF32ToBf16, RegisterClass::I32, x, &least)
+            }
+        }
     }
 
     /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
@@ -107,6 +113,7 @@ impl Emitter<'_> {
             PackHalf => b.imul(x, y),
             F16ToF32 => b.snarrow(x, y),
             F32ToF16 => b.unarrow(x, y),
+            ExactF32ToBf16 => b.icmp(IntCC::SignedGreaterThan, x, y),
         }
     }
 }

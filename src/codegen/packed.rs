@@ -23,7 +23,7 @@ pub(super) struct PackedLanes {
     pub lane: usize,
     /// The width of the vectors in bytes.
     pub width: usize,
-    /// Whether the target has instructions that convert f32 to bf16.
+    /// Whether the target has instructions that convert f32 to bf16, and those on masks of words.
     pub narrows: bool,
     /// Whether a group is one vector instead of several.
     pub single: bool,

@@ -156,3 +156,35 @@ fn long_chains_of_halves_are_widened() {
     assert!(widest < 64 || used == 64, "it was not widened");
     check(&k, &inputs, 0);
 }
+
+/// Conversions to bf16 round denormal numbers, ties and the largest numbers as one element after the other, and keep NaN.
+#[test]
+fn conversions_to_bf16_round_every_kind_of_number() {
+    let widest = wide::widest_vectors(Target::native());
+    let highs = [
+        0, 1, 2, 0x7e, 0x7f, 0x80, 0x81, 0xff, 0x100, 0x3f80, 0x7f7f, 0x7f80, 0x7fbf, 0x7fff,
+    ];
+    let lows = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+    let both = |high: u32| [high, high | 0x8000];
+    let bits = highs.into_iter().flat_map(both).flat_map(|h| lows.map(|l| h << 16 | l));
+    let numbers: Vec<Scalar> = bits.map(|b| Scalar::F32(f32::from_bits(b))).collect();
+    let n = numbers.len();
+    for is_stored in [false, true] {
+        let mut k = KernelBuilder::new("round");
+        let (x, y) = (k.input("x", F32, &[n]), k.output("y", BF16, &[n]));
+        let z = k.output("z", F32, &[n]);
+        k.vector(n, |k, i| {
+            let x = k.load(x, Affine::from(i));
+            let half = k.cast(BF16, x);
+            let wide = k.cast(F32, half);
+            let twice = k.binary(Binary::Add, wide, wide);
+            let twice = k.cast(BF16, twice);
+            k.store(y, Affine::from(i), if is_stored { half } else { twice });
+            k.store(z, Affine::from(i), wide);
+        });
+        let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+        let used = compare(&k, &[bytes(F32, &numbers)]);
+        assert!(widest < 64 || used == 64, "conversions were not widened");
+        check(&k, &[bytes(F32, &numbers)], 0);
+    }
+}

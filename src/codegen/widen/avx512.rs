@@ -2,6 +2,7 @@
 
 mod halves;
 mod masks;
+mod rounding;
 mod tails;
 
 use super::codes::{
@@ -71,7 +72,8 @@ impl Avx512Rewrite<'_> {
     /// Assigns the free registers to spilled vectors and to the constants of the innermost loops.
     fn assign_registers(&mut self) -> Result<(), Reject> {
         let mut weights: HashMap<u64, u64> = HashMap::new();
-        let mut free = (0..FREE as u32).map(|k| Register::ZMM31 - k);
+        let free = FREE - usize::from(self.flow.ins.iter().any(rounding::needs_working_register));
+        let mut free = (0..free as u32).map(|k| Register::ZMM31 - k);
         for (n, i) in self.flow.ins.iter().enumerate() {
             if !has_vectors(i) || memory_operand(i).is_none() {
                 continue;
@@ -140,6 +142,8 @@ impl Avx512Rewrite<'_> {
         }
         if i.code() == Code::VEX_Vptest_xmm_xmmm128 {
             self.emit_test(n, i)?;
+        } else if rounding::needs_working_register(i) {
+            self.round_to_bf16(n, i, place)?;
         } else if let Some(masked) = self.tails.rewrite(i, place)? {
             masked.into_iter().for_each(|j| self.out.push(j));
         } else {

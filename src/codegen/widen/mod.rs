@@ -124,11 +124,15 @@ pub(super) fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Re
 /// instruction where the target has it).
 #[cfg(test)]
 fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
-    use iced_x86::CpuidFeature::{AVX512_BITALG, AVX512_VBMI, AVX512BW, AVX512CD, AVX512DQ, AVX512F, AVX512VL};
+    use iced_x86::CpuidFeature::{
+        AVX512_BF16, AVX512_BITALG, AVX512_VBMI, AVX512BW, AVX512CD, AVX512DQ, AVX512F, AVX512VL,
+    };
     let narrow: Vec<_> = flow.ins.iter().flat_map(|i| i.cpuid_features()).collect();
+    // Kernels round with instructions of BF16 only where there are also those of BW.
+    let rounds = out.iter().any(|i| i.cpuid_features().contains(&AVX512_BF16));
     for i in out {
         for f in i.cpuid_features() {
-            let newer = matches!(f, AVX512BW | AVX512CD | AVX512_VBMI | AVX512_BITALG);
+            let newer = matches!(f, AVX512BW if !rounds) || matches!(f, AVX512CD | AVX512_VBMI | AVX512_BITALG);
             let wide = matches!(f, AVX512F | AVX512DQ | AVX512VL);
             let asked = width == 64 || narrow.contains(&f);
             assert!(!newer && (asked || !wide), "{:?} needs {f:?}", i.code());

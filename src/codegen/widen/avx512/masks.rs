@@ -48,7 +48,7 @@ impl Avx512Rewrite<'_> {
     }
 
     /// Allocates a mask register. If the mask it holds is live, writes that mask to its vector register first.
-    fn take_k(&mut self, live: u16) -> Result<Register, Reject> {
+    pub(super) fn take_k(&mut self, live: u16) -> Result<Register, Reject> {
         let k = Register::K1 + self.next_k;
         self.next_k = (self.next_k + 1) % self.tails.free_registers();
         for z in 0..16 {
