@@ -5,6 +5,8 @@
 //! `2 / (1 + exp(-2 x))`: a constant factor of the argument merges with the -2, and a product of the sum with `0.5 x`
 //! is one division.
 
+mod soon;
+
 use crate::kernel::{Inst, Kernel, ReduceOp, Stmt, Value};
 use crate::scalar::{Binary, ScalarOp, Unary};
 use crate::tensor::Scalar;
@@ -37,6 +39,8 @@ pub(super) struct Folds {
     /// Conversions from f32 to f16, and to bf16 of values that bf16 does not represent. States whether their lanes need not be
     /// extended: they are only stored or converted back to f32.
     pub narrowed: HashMap<Value, bool>,
+    /// Exponentials and sigmoids whose results are rounded to 16 bits soon.
+    pub rounded_soon: HashSet<Value>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
     pub numbers: HashSet<Value>,
@@ -48,6 +52,7 @@ pub(super) fn find_folds(k: &Kernel) -> Folds {
     s.visit_body(&k.body);
     let mut folds = Folds {
         numbers: s.only_taken_off(),
+        rounded_soon: s.rounded_soon(),
         only_stored: s.conversions.iter().copied().filter(|v| s.is_only_stored(v)).collect(),
         narrowed: s.narrowings.iter().map(|v| (*v, s.is_used_as_half(v))).collect(),
         exact_in_bf16: std::mem::take(&mut s.exact_in_bf16),
@@ -99,6 +104,7 @@ struct Uses<'a> {
     roundings: HashMap<Value, Value>,
     /// See [`Folds::rounded`].
     rounded: HashMap<Value, Value>,
+    exponentials: soon::Exponentials,
 }
 
 impl Uses<'_> {
@@ -121,6 +127,7 @@ impl Uses<'_> {
             widenings: HashMap::new(),
             roundings: HashMap::new(),
             rounded: HashMap::new(),
+            exponentials: soon::Exponentials::default(),
         }
     }
 
@@ -257,6 +264,7 @@ impl Uses<'_> {
             self.exact_in_bf16.insert(v);
         }
         self.visit_rounding(v, i);
+        self.exponentials.visit(v, self.k.dtype(v), i);
         match *i {
             Inst::Op(ScalarOp::Const(Scalar::F32(c))) => drop(self.constants.insert(v, c)),
             Inst::Op(ScalarOp::Cast(to, x)) if to.is_int() && to.size() < 4 && self.k.dtype(x) == DType::F32 => {

@@ -113,6 +113,12 @@ impl FunctionLowering<'_> {
                 let x = self.operand_lanes(*x, varying);
                 self.e.cast(DType::F32, DType::I32, &x)
             }
+            Inst::Op(ScalarOp::Unary(op @ (Unary::Exp | Unary::Sigmoid), x))
+                if self.folds.rounded_soon.contains(&v) =>
+            {
+                let x = self.operand_lanes(*x, varying);
+                self.e.exp_or_sigmoid_of_half(*op, &x)
+            }
             Inst::Op(ScalarOp::Unary(Unary::Exp, x)) if self.k.shares.contains(&v) => {
                 let x = self.operand_lanes(*x, varying);
                 self.e.exp_share(&x)

@@ -188,3 +188,55 @@ fn conversions_to_bf16_round_every_kind_of_number() {
         check(&k, &[bytes(F32, &numbers)], 0);
     }
 }
+
+/// Exponentials that are rounded to 16 bits soon are at most one unit away from the rounded results of f32, and rarely so.
+#[test]
+fn exponentials_of_halves_are_rounded_as_those_of_f32() {
+    let text = "
+        kernel soon
+        in x: {d}[65536]
+        out e: {d}[65536]
+        out s: {d}[65536]
+        out u: {d}[65536]
+        parallel vector for i0 in 65536 {
+            v0: {d} = x[i0]
+            v1: f32 = f32.cast(v0)
+            v2: f32 = exp(v1)
+            v3: {d} = {d}.cast(v2)
+            e[i0] = v3
+            v4: f32 = sigmoid(v1)
+            v5: {d} = {d}.cast(v4)
+            s[i0] = v5
+            v6: f32 = neg(v1)
+            v7: f32 = exp(v6)
+            v8: f32 = f32(1.0)
+            v9: f32 = add(v8, v7)
+            v10: f32 = div(v1, v9)
+            v11: {d} = {d}.cast(v10)
+            u[i0] = v11
+        }";
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_ne_bytes).collect();
+    // The distance of neighbours, relative and for the smallest numbers. Sigmoid takes the exponential of 89 for infinity, as torch does.
+    for (d, relative, least) in [
+        ("f16", 2f64.powi(-10), 2f64.powi(-24)),
+        ("bf16", 2f64.powi(-7), 2f64.powi(-126)),
+    ] {
+        let k = kernel(&text.replace("{d}", d), &[]);
+        let (different, most) = (std::cell::Cell::new(0), 3 * 65536 / 1000);
+        let close = |dtype, got: &[u8], want: &[u8], i| {
+            if distance(dtype, got, want, i) == 0 {
+                return true;
+            }
+            different.set(different.get() + 1);
+            let [got, want] = [got, want].map(|b| Scalar::read(dtype, b, i).to_f64());
+            (got - want).abs() <= (want.abs() * relative).max(least) && different.get() <= most
+        };
+        for width in [16, 32, 64] {
+            if width <= wide::widest_vectors(Target::native()) {
+                different.set(0);
+                check_width(&k, std::slice::from_ref(&all), &close, width);
+            }
+        }
+        eprintln!("{d}: {} of {} differ", different.get(), 3 * 65536);
+    }
+}

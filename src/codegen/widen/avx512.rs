@@ -35,6 +35,7 @@ struct Avx512Rewrite<'a> {
     may_stream: bool,
     /// Whether a streaming store was emitted.
     streams: bool,
+    rare: rounding::RareConversions,
 }
 
 /// Rewrites the function's instructions for 64-byte vectors.
@@ -50,6 +51,7 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
         info: InstructionInfoFactory::new(),
         may_stream,
         streams: false,
+        rare: rounding::RareConversions::default(),
     };
     r.assign_registers()?;
     let mut pinned: Vec<(u64, Register)> = r.pinned.iter().map(|(&d, &z)| (d, z)).collect();
@@ -64,6 +66,7 @@ pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>,
     for n in 0..flow.ins.len() {
         r.rewrite_inst(n)?;
     }
+    r.out.ins.extend(r.rare.finish());
     halves::convert_from_memory(&mut r.out.ins, &flow.targets);
     Ok(r.out.ins)
 }

@@ -21,8 +21,29 @@ pub(super) fn needs_working_register(i: &Instruction) -> bool {
     i.code() == Code::VEX_Vpcmpgtb_xmm_xmm_xmmm128
 }
 
+/// The conversions of a function whose operands have denormal elements, to be placed after its code.
+#[derive(Default)]
+pub(super) struct RareConversions {
+    code: Vec<Instruction>,
+    /// The number of labels that were taken. They are addresses before those of the function.
+    labels: u64,
+}
+
+impl RareConversions {
+    fn take_label(&mut self) -> u64 {
+        self.labels += 1;
+        self.labels
+    }
+
+    /// The code.
+    pub(super) fn finish(self) -> Vec<Instruction> {
+        self.code
+    }
+}
+
 impl Avx512Rewrite<'_> {
-    /// Emits the conversion that instruction `n` stands for.
+    /// Emits the conversion that instruction `n` stands for. Denormal elements, which are rare, are looked for while the elements are
+    /// rounded, so that the results need not wait.
     pub(super) fn round_to_bf16(
         &mut self,
         n: usize,
@@ -33,11 +54,24 @@ impl Avx512Rewrite<'_> {
         let k = self.take_k(self.flow.live_out[n])?;
         let half = |r: Register| Register::YMM0 + r.number() as u32;
         let (to, x, work) = (half(i.op0_register()), to_zmm(i.op1_register()), half(WORK));
+        let [rare, done] = [self.rare.take_label(), self.rare.take_label()];
+        let usual = [
+            Instruction::with3(EVEX_Vfpclassps_kr_k1_zmmm512b32_imm8, k, x, DENORMAL),
+            Instruction::with2(VEX_Kortestw_kr_kr, k, k),
+            Instruction::with_branch(Jne_rel32_64, rare),
+            Instruction::with2(EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, to, x),
+        ];
+        for i in usual {
+            self.out.push(i.map_err(encode_error)?);
+        }
+        let mut after = Instruction::with(Nopd);
+        after.set_ip(done);
+        self.out.ins.push(after);
         let mut lift = self.widen_operands(i, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32, place);
         lift.set_op0_register(WORK);
         lift.set_op_mask(k);
-        let all = [
-            Instruction::with3(EVEX_Vfpclassps_kr_k1_zmmm512b32_imm8, k, x, DENORMAL),
+        lift.set_ip(0);
+        let unusual = [
             Instruction::with2(EVEX_Vmovaps_zmm_k1z_zmmm512, WORK, x),
             Ok(lift),
             Instruction::with2(EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, to, WORK),
@@ -45,10 +79,13 @@ impl Avx512Rewrite<'_> {
             Instruction::with2(EVEX_Vpmovm2w_ymm_kr, work, k),
             Instruction::with3(EVEX_Vpsllw_ymm_k1z_ymmm256_imm8, work, work, FRACTION_BITS),
             Instruction::with3(EVEX_Vpaddw_ymm_k1z_ymm_ymmm256, to, to, work),
+            Instruction::with_branch(Jmp_rel32_64, done),
         ];
-        for i in all {
-            self.out.push(i.map_err(encode_error)?);
+        let first = self.rare.code.len();
+        for i in unusual {
+            self.rare.code.push(i.map_err(encode_error)?);
         }
+        self.rare.code[first].set_ip(rare);
         Ok(())
     }
 }
