@@ -133,13 +133,26 @@ impl Emitter<'_> {
         self.fmul(&p, &rest)
     }
 
-    /// A polynomial of degree five, whose terms are added in pairs: one multiplication more than Horner's method, and two thirds of
-    /// its latency.
-    fn polynomial_in_pairs(&mut self, x: &Lanes, c: &[f32; 6]) -> Lanes {
+    /// A polynomial with an even number of coefficients, whose terms are added in pairs: one multiplication more than Horner's method,
+    /// and little more than half of its latency.
+    fn polynomial_in_pairs(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
         let square = self.fmul(x, x);
-        let [high, middle, low] = [0, 2, 4].map(|i| self.affine_k(x, c[i], c[i + 1]));
-        let p = self.fma(&high, &square, &middle);
-        self.fma(&p, &square, &low)
+        let [first, rest @ ..] = coefs.as_chunks::<2>().0 else {
+            return square;
+        };
+        let mut p = self.affine_k(x, first[0], first[1]);
+        for [a, b] in rest {
+            let pair = self.affine_k(x, *a, *b);
+            p = self.fma(&p, &square, &pair);
+        }
+        p
+    }
+
+    /// `2^y` with relative error 3e-7, for results that are rounded to 16 bits soon.
+    fn exp2_of_half(&mut self, y: &Lanes) -> Lanes {
+        let (r, n, t) = self.split_power(y);
+        let p = self.polynomial_in_pairs(&r, &EXP2_SHORT);
+        self.times_power(&p, &n, &t, false)
     }
 
     /// `exp(x)` or `sigmoid(x)` with relative error 3e-7, and 6e-8 more for each unit of `x`: less than a hundredth of the error of rounding
@@ -147,9 +160,7 @@ impl Emitter<'_> {
     pub(super) fn exp_or_sigmoid_of_half(&mut self, op: Unary, x: &Lanes) -> Lanes {
         let is_exp = op == Unary::Exp;
         let y = self.mul_k(x, if is_exp { LOG2_E } else { -LOG2_E });
-        let (r, n, t) = self.split_power(&y);
-        let p = self.polynomial_in_pairs(&r, &EXP2_SHORT);
-        let e = self.times_power(&p, &n, &t, false);
+        let e = self.exp2_of_half(&y);
         if is_exp {
             return e;
         }
@@ -313,12 +324,17 @@ impl Emitter<'_> {
         self.choose(&c, &big, &small)
     }
 
-    /// `1 + erf(x)`: error 1.8e-7. The sum with a rounded erf has error 1.2e-7.
-    pub(super) fn one_plus_erf(&mut self, x: &Lanes) -> Lanes {
+    /// `1 + erf(x)`: error 1.8e-7. The sum with a rounded erf has error 1.2e-7. With `soon`, for results that are rounded to 16 bits
+    /// soon, the error is 5e-7.
+    pub(super) fn one_plus_erf(&mut self, x: &Lanes, soon: bool) -> Lanes {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC_ALL);
         let y = self.fmul(&y, &t);
-        let e = self.exp2_core(&y);
+        let e = if soon {
+            self.exp2_of_half(&y)
+        } else {
+            self.exp2_core(&y)
+        };
         let two = self.f32_like(x, 2.0);
         let other = self.fsub(&two, &e);
         self.choose_below(x, 0.0, &e, &other)

@@ -83,7 +83,7 @@ impl FunctionLowering<'_> {
         match i {
             Inst::Op(ScalarOp::Unary(Unary::Erf, x)) if self.folds.plus_one.contains(&v) => {
                 let x = self.operand_lanes(*x, varying);
-                self.e.one_plus_erf(&x)
+                self.e.one_plus_erf(&x, self.folds.rounded_soon.contains(&v))
             }
             Inst::Op(ScalarOp::Cast(to, x)) if self.is_narrowed(v, *to) => {
                 let x = self.operand_lanes(*x, varying);

@@ -240,3 +240,34 @@ fn exponentials_of_halves_are_rounded_as_those_of_f32() {
         eprintln!("{d}: {} of {} differ", different.get(), 3 * 65536);
     }
 }
+
+/// gelu in 16 bits is as close to that of f32 as the f32 sum `1 + erf(x)` is to the right one.
+#[test]
+fn gelu_of_halves_is_that_of_f32() {
+    let text = "
+        kernel gelu
+        in x: {d}[65536]
+        out g: {d}[65536]
+        parallel vector for i0 in 65536 {
+            v0: {d} = x[i0]
+            v1: f32 = f32.cast(v0)
+            v2: f32 = f32(0.70710677)
+            v3: f32 = mul(v1, v2)
+            v4: f32 = erf(v3)
+            v5: f32 = f32(1.0)
+            v6: f32 = add(v5, v4)
+            v7: f32 = mul(v1, v6)
+            v8: {d} = {d}.cast(v7)
+            g[i0] = v8
+        }";
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_ne_bytes).collect();
+    for (d, relative) in [("f16", 2f64.powi(-10)), ("bf16", 2f64.powi(-7))] {
+        let k = kernel(&text.replace("{d}", d), &[]);
+        let close = |dtype, got: &[u8], want: &[u8], i| {
+            let [x, g, w] = [&all[..], got, want].map(|b| Scalar::read(dtype, b, i).to_f64());
+            let bound = (w.abs() * relative).max(2e-7 * x.abs().min(10.0));
+            distance(dtype, got, want, i) == 0 || (g - w).abs() <= bound
+        };
+        check_close(&k, std::slice::from_ref(&all), &close);
+    }
+}
