@@ -49,6 +49,7 @@ pub(super) const EXP2: [f32; 7] = [
 ];
 
 /// `2^r` for `|r| <= 1/2`: [`EXP_SHARE`] in powers of two, with error 1.1e-7.
+#[allow(clippy::approx_constant, reason = "a coefficient of the fit, not the constant")]
 const EXP2_SHORT: [f32; 6] = [0.0013263423, 0.00967157, 0.055507384, 0.24022241, 0.693147, 1.0];
 
 /// `(tanh(x) - x) / x³` by `x²`, for `|x| <= 0.88`: error 8.2e-10 of the result.

@@ -87,22 +87,13 @@ impl FunctionLowering<'_> {
             }
             Inst::Op(ScalarOp::Cast(to, x)) if self.is_narrowed(v, *to) => {
                 let x = self.operand_lanes(*x, varying);
-                let half = self.e.narrow_natively(*to, &x, self.k.flushing.contains(&v));
-                match self.folds.narrowed[&v] {
-                    // See `lower_store`.
-                    true => half,
-                    false => self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &half),
-                }
+                self.narrow(v, *to, &x)
             }
             Inst::Op(ScalarOp::Cast(DType::F32, x))
                 if self.is_narrowed(*x, self.k.dtype(*x)) && self.folds.narrowed[x] && self.is_lanes(*x) =>
             {
                 let half = self.operand_lanes(*x, varying);
-                if self.k.dtype(*x) == DType::F16 {
-                    return self.e.native1(NativeInst::F16ToF32, RegisterClass::F32, &half);
-                }
-                let bits = self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &half);
-                self.e.cast(DType::BF16, DType::F32, &bits)
+                self.e.extend_natively(self.k.dtype(*x), &half)
             }
             Inst::Op(ScalarOp::Cast(to, _)) if self.e.has_natives() && self.folds.rounded.contains_key(&v) => {
                 let x = self.operand_lanes(self.folds.rounded[&v], varying);
@@ -124,6 +115,16 @@ impl FunctionLowering<'_> {
                 self.e.exp_share(&x)
             }
             _ => self.lower_operation(i, varying),
+        }
+    }
+
+    /// The conversion `v` of `x` to `half`.
+    fn narrow(&mut self, v: kernel::Value, half: DType, x: &Lanes) -> Lanes {
+        let lanes = self.e.narrow_natively(half, x, self.k.flushing.contains(&v));
+        match self.folds.narrowed[&v] {
+            // See `lower_store`.
+            true => lanes,
+            false => self.e.native1(NativeInst::ExtendHalf, RegisterClass::I32, &lanes),
         }
     }
 

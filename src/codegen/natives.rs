@@ -72,6 +72,15 @@ impl Emitter<'_> {
         }
     }
 
+    /// The elements of `half` in the lower half of a vector as F32 lanes.
+    pub(super) fn extend_natively(&mut self, half: DType, x: &Lanes) -> Lanes {
+        if half == DType::F16 {
+            return self.native1(NativeInst::F16ToF32, RegisterClass::F32, x);
+        }
+        let bits = self.native1(NativeInst::ExtendHalf, RegisterClass::I32, x);
+        self.cast(DType::BF16, DType::F32, &bits)
+    }
+
     /// `op` on `x` and, if it takes two operands, `y`. The result has class `to`.
     pub(super) fn native(&mut self, op: NativeInst, to: RegisterClass, x: &Lanes, y: &Lanes) -> Lanes {
         debug_assert!(self.has_natives());

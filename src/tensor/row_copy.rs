@@ -4,6 +4,9 @@
 //! `memcpy` on AMD's processors (Zen 5, tensors beyond the caches), and as much within the caches. Wider vectors, which cross a cache line in
 //! each unaligned access, gain less.
 
+#[cfg(target_arch = "x86_64")]
+use crate::target::{Isa, thread_target};
+
 /// The bytes of rows for which this holds.
 #[cfg(target_arch = "x86_64")]
 const BYTES: std::ops::RangeInclusive<usize> = 256..=4096;
@@ -12,7 +15,7 @@ const BYTES: std::ops::RangeInclusive<usize> = 256..=4096;
 #[inline]
 pub(crate) fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
-    if BYTES.contains(&size_of_val(from)) && from.len() == to.len() && is_x86_feature_detected!("avx2") {
+    if BYTES.contains(&size_of_val(from)) && from.len() == to.len() && thread_target().isa() != Isa::Portable {
         // SAFETY: both rows have this many bytes, more than a vector, and the machine has AVX2. Copies of bytes may be of any type.
         return unsafe { copy_vectors(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(from)) };
     }

@@ -35,6 +35,34 @@ impl RareConversions {
         self.labels
     }
 
+    /// Adds a conversion of `x` to `to`, with these labels before and after it. `lift` sets the exponents of the denormal elements, which
+    /// its mask selects, in the working register.
+    fn push_conversion(
+        &mut self,
+        [before, after]: [u64; 2],
+        lift: Instruction,
+        to: Register,
+        x: Register,
+    ) -> Result<(), Reject> {
+        use Code::*;
+        let (first, work) = (self.code.len(), ymm(WORK));
+        let all = [
+            Instruction::with2(EVEX_Vmovaps_zmm_k1z_zmmm512, WORK, x),
+            Ok(lift),
+            Instruction::with2(EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, to, WORK),
+            // All ones, shifted, are minus the smallest normal number.
+            Instruction::with2(EVEX_Vpmovm2w_ymm_kr, work, lift.op_mask()),
+            Instruction::with3(EVEX_Vpsllw_ymm_k1z_ymmm256_imm8, work, work, FRACTION_BITS),
+            Instruction::with3(EVEX_Vpaddw_ymm_k1z_ymm_ymmm256, to, to, work),
+            Instruction::with_branch(Jmp_rel32_64, after),
+        ];
+        for i in all {
+            self.code.push(i.map_err(encode_error)?);
+        }
+        self.code[first].set_ip(before);
+        Ok(())
+    }
+
     /// The code.
     pub(super) fn finish(self) -> Vec<Instruction> {
         self.code
@@ -52,8 +80,7 @@ impl Avx512Rewrite<'_> {
     ) -> Result<(), Reject> {
         use Code::*;
         let k = self.take_k(self.flow.live_out[n])?;
-        let half = |r: Register| Register::YMM0 + r.number() as u32;
-        let (to, x, work) = (half(i.op0_register()), to_zmm(i.op1_register()), half(WORK));
+        let (to, x) = (ymm(i.op0_register()), to_zmm(i.op1_register()));
         let [rare, done] = [self.rare.take_label(), self.rare.take_label()];
         let usual = [
             Instruction::with3(EVEX_Vfpclassps_kr_k1_zmmm512b32_imm8, k, x, DENORMAL),
@@ -71,21 +98,11 @@ impl Avx512Rewrite<'_> {
         lift.set_op0_register(WORK);
         lift.set_op_mask(k);
         lift.set_ip(0);
-        let unusual = [
-            Instruction::with2(EVEX_Vmovaps_zmm_k1z_zmmm512, WORK, x),
-            Ok(lift),
-            Instruction::with2(EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, to, WORK),
-            // All ones, shifted, are minus the smallest normal number.
-            Instruction::with2(EVEX_Vpmovm2w_ymm_kr, work, k),
-            Instruction::with3(EVEX_Vpsllw_ymm_k1z_ymmm256_imm8, work, work, FRACTION_BITS),
-            Instruction::with3(EVEX_Vpaddw_ymm_k1z_ymm_ymmm256, to, to, work),
-            Instruction::with_branch(Jmp_rel32_64, done),
-        ];
-        let first = self.rare.code.len();
-        for i in unusual {
-            self.rare.code.push(i.map_err(encode_error)?);
-        }
-        self.rare.code[first].set_ip(rare);
-        Ok(())
+        self.rare.push_conversion([rare, done], lift, to, x)
     }
+}
+
+/// The lower half of a vector.
+fn ymm(r: Register) -> Register {
+    Register::YMM0 + r.number() as u32
 }
