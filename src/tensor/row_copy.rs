@@ -9,7 +9,7 @@ use crate::target::{Isa, thread_target};
 
 /// The bytes of rows for which this holds.
 #[cfg(target_arch = "x86_64")]
-const BYTES: std::ops::RangeInclusive<usize> = 256..=4096;
+const BYTES: std::ops::RangeInclusive<usize> = 512..=4096;
 
 /// Copies a row to another of the same length.
 #[inline]
