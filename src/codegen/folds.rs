@@ -94,7 +94,7 @@ struct Uses<'a> {
     exact_in_bf16: HashSet<Value>,
     /// Conversions from f32 to integers of 8 or 16 bits.
     conversions: Vec<Value>,
-    /// Those from f32 to f16, and to bf16 if they may flush denormal numbers.
+    /// Those from f32 to f16 and bf16.
     narrowings: Vec<Value>,
     /// How often each value is stored.
     stores: HashMap<Value, usize>,
