@@ -47,6 +47,29 @@ fn tall_depthwise_kernels_agree() {
 }
 
 #[test]
+fn bf16_depthwise_kernels_with_other_rows_than_columns_agree() {
+    for (kernel, stride, height, width) in [
+        ([1, 3], [1, 1], 6, 9),
+        ([2, 3], [2, 1], 9, 17),
+        ([5, 3], [1, 2], 8, 12),
+        ([9, 3], [1, 1], 4, 7),
+        ([3, 5], [3, 1], 10, 11),
+        ([4, 7], [1, 1], 7, 13),
+        ([1, 7], [1, 1], 2, 20),
+    ] {
+        check_layer(Conv {
+            dtype: DType::BF16,
+            input_layout: ConvLayout::ChannelsLast,
+            input: [1, height, width],
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1, stride[0], stride[1]],
+            padding: [0, kernel[0] / 2, kernel[1] / 2],
+            ..square(70, 70, 70, 1, 1, 1)
+        });
+    }
+}
+
+#[test]
 fn pixels_without_taps_are_left_out() {
     for (channels, groups, kernel, stride, dilation, size) in [
         (512, 1, 3, 1, 2, 7),

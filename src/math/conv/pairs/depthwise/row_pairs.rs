@@ -97,7 +97,8 @@ unsafe fn convolve_tile<const K: usize, const ST: usize, const R: usize>(j: &Row
         unsafe {
             let bias = j.bias.add(channel);
             let mut acc = [fours::load(bias); R];
-            for h in (0..K).step_by(2) {
+            // The kernel may have more rows than columns, or fewer.
+            for h in (j.taps[0] / 2 * 2..j.taps[1]).step_by(2) {
                 let weight = j.weight.add(h / 2 * K * j.weight_tap + channel);
                 let rows = [block.input_row(h), block.input_row(h + 1)];
                 accumulate_rows::<K, ST, R>(&block, rows, weight, &mut acc);
