@@ -39,7 +39,7 @@ pub(super) struct Folds {
     /// Conversions from f32 to f16, and to bf16 of values that bf16 does not represent. States whether their lanes need not be
     /// extended: they are only stored or converted back to f32.
     pub narrowed: HashMap<Value, bool>,
-    /// Exponentials and sigmoids whose results are rounded to 16 bits soon.
+    /// Exponentials, sigmoids and error functions whose results are rounded to 16 bits soon.
     pub rounded_soon: HashSet<Value>,
     /// Row maxima that are only subtracted before a softmax's exponentials. They need not propagate NaN: the
     /// exponential of a NaN element makes the sum, and so every share, NaN.
@@ -98,7 +98,7 @@ struct Uses<'a> {
     narrowings: Vec<Value>,
     /// How often each value is stored.
     stores: HashMap<Value, usize>,
-    /// How often each value of f16 is converted to f32.
+    /// How often each value of f16 or bf16 is converted to f32.
     widenings: HashMap<Value, usize>,
     /// Each number that is rounded to nearest, with its operand.
     roundings: HashMap<Value, Value>,
