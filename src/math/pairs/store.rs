@@ -7,7 +7,7 @@ use super::pack::Source;
 use super::{COLS, PairKernels, SumRows};
 use crate::math::contract::ColumnAffine;
 use crate::math::isa::per_isa;
-use crate::math::simd::Bf16;
+use crate::math::simd::{Bf16, prefetch};
 use crate::target::{Isa, PairUnit};
 
 /// Where the elements of a part of a result are stored.
@@ -108,6 +108,21 @@ impl StoreJob {
                 }
                 _ => store_rows(kernels.isa)(self, &bias),
             }
+        }
+    }
+
+    /// Prefetches what [`StoreJob::run`] will access. Rows may be far apart, so the processor does not foresee them.
+    #[inline]
+    pub(in crate::math) fn prefetch(&self) {
+        let size = if self.wide { 4 } else { 2 };
+        for r in 0..self.rows {
+            prefetch(self.c.wrapping_add(r * self.c_row * size));
+        }
+        let Some(a) = self.affine.filter(|a| !a.addend.is_null()) else {
+            return;
+        };
+        for r in 0..self.rows {
+            prefetch(a.addend.wrapping_add(r * self.c_row).cast());
         }
     }
 

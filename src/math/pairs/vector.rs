@@ -3,9 +3,14 @@
 use super::{COLS, Factors, PairJob, PairKernels, SumRows};
 use crate::math::contract::ByteInput;
 use crate::math::isa::per_isa;
-use crate::math::simd::Bf16;
+use crate::math::simd::{Bf16, prefetch};
 #[cfg(target_arch = "x86_64")]
 use crate::target::PairUnit;
+
+/// How far ahead of B tiles of vectors prefetch, in words of 16 bits: the panel is often in the L2 cache or farther away, and the processor's
+/// own prefetcher stops at the end of a page.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 1024;
 
 /// Computes the sums of one tile, whose first row is given.
 ///
@@ -79,6 +84,9 @@ unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, su
                 let mut columns = [load(b); V];
                 for v in 1..V {
                     columns[v] = load(b.add(v * COLS));
+                }
+                for v in 0..V {
+                    prefetch(b.wrapping_add(AHEAD + v * COLS).cast());
                 }
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());

@@ -178,6 +178,9 @@ impl PairConv {
                 let first = tiles[0].first(self.window.out[2]);
                 return blocks.compute_into(&job, to.sum_rows([first, panels.start(p)]));
             }
+            for tile in &tiles {
+                self.store_job((o, to), std::ptr::null(), tile, p).prefetch();
+            }
             let mut sums = match &self.window.visible {
                 Some(columns) => self.sum_visible_taps(blocks, &job, &tiles, (columns, used.start)),
                 None => blocks.compute(&job),

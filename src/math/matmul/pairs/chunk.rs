@@ -240,9 +240,10 @@ impl PairMatMulPlan {
             if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
                 return blocks.compute_into(&job, to.sum_rows([r0, p * COLS]));
             }
-            let sums = blocks.compute(&job);
-            self.store_job((x, to), sums, [r0, n], [p * COLS, job.cols])
-                .run(&self.kernels);
+            let mut store = self.store_job((x, to), std::ptr::null(), [r0, n], [p * COLS, job.cols]);
+            store.prefetch();
+            store.sums = blocks.compute(&job);
+            store.run(&self.kernels);
         }
     }
 
