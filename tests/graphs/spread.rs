@@ -128,8 +128,8 @@ impl Spread {
         }
     }
 
-    /// The first difference from the expected outcome. With `loose`, NaN, infinities and signed zeros are not compared.
-    pub fn difference(&self, got: &Outcome, loose: bool) -> Option<String> {
+    /// The first difference from the expected outcome.
+    pub fn difference(&self, got: &Outcome, special: SpecialValues) -> Option<String> {
         if got.len() != self.base.len() {
             return Some(format!("{} results instead of {}", got.len(), self.base.len()));
         }
@@ -140,8 +140,8 @@ impl Spread {
                 let open = self.allowed[k].first() == Some(&f64::INFINITY);
                 return (!open).then(|| format!("{name}: {} instead of {}", got.ty(), want.ty()));
             }
-            let strict = self.strict[k] && !loose;
-            let differs = |&i: &usize| !agrees(got.get(i), want.get(i), self.allowed[k][i], strict, loose);
+            let strict = self.strict[k] && special != SpecialValues::Ignored;
+            let differs = |&i: &usize| !agrees(got.get(i), want.get(i), self.allowed[k][i], strict, special);
             let i = (0..want.numel()).find(differs)?;
             let count = (0..want.numel()).filter(differs).count();
             Some(format!(
@@ -155,7 +155,17 @@ impl Spread {
     }
 }
 
-fn agrees(got: Scalar, want: Scalar, allowed: f64, strict: bool, loose: bool) -> bool {
+/// How results that are NaN or infinite are compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SpecialValues {
+    Compared,
+    /// NaN may stand for infinity: products of bf16 take denormal factors for zeros, and zero times infinity is NaN.
+    NanForInfinity,
+    /// Neither these nor signs of zeros are compared.
+    Ignored,
+}
+
+fn agrees(got: Scalar, want: Scalar, allowed: f64, strict: bool, special: SpecialValues) -> bool {
     if got.bits() == want.bits() || allowed.is_infinite() {
         return true;
     }
@@ -169,7 +179,12 @@ fn agrees(got: Scalar, want: Scalar, allowed: f64, strict: bool, loose: bool) ->
     if strict {
         return false;
     }
-    if loose && (!g.is_finite() || !w.is_finite()) {
+    let is_ignored = match special {
+        SpecialValues::Compared => false,
+        SpecialValues::NanForInfinity => g.is_nan() && w.is_infinite(),
+        SpecialValues::Ignored => !g.is_finite() || !w.is_finite(),
+    };
+    if is_ignored {
         return true;
     }
     // Results that are denormal may be zero: products of bf16 treat them so.

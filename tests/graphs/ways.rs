@@ -2,6 +2,7 @@
 
 use crate::grow::Case;
 use crate::outcome::{Outcome, compiled, describe, interpreted, load, panic_text};
+use crate::spread::SpecialValues::{self, Compared, Ignored, NanForInfinity};
 use crate::spread::{Level, ROUGH, Spread, USUAL, WIDE};
 use fxc::Target;
 use fxc::graph::{GraphModule, print};
@@ -161,7 +162,7 @@ impl<'a> Check<'a> {
     /// Runs the graph in a way.
     fn run(&self, way: &Way) -> Result<(), String> {
         match way {
-            Way::Read | Way::Plain => self.agrees(&self.compiled(Session::new(), one_thread())?, None, false),
+            Way::Read | Way::Plain => self.agrees(&self.compiled(Session::new(), one_thread())?, None, Compared),
             Way::EachPass => self.check_passes(&PIPELINE.iter().collect::<Vec<_>>()),
             Way::Extra(name) => {
                 let extra = pass::EXTRA.iter().filter(|p| p.name == *name);
@@ -181,28 +182,28 @@ impl<'a> Check<'a> {
             Way::For(name) => {
                 let Ok(target) = Target::parse(name) else { return Ok(()) };
                 let session = session(|s| s.target = Some(target));
-                self.agrees(&self.compiled(session, one_thread())?, None, false)
+                self.agrees(&self.compiled(session, one_thread())?, None, Compared)
             }
             Way::Without(skip) => {
                 let passes = options(|o| o.skip = skip.clone());
                 self.agrees(
                     &self.compiled(Session::new(), Request { passes, ..one_thread() })?,
                     None,
-                    false,
+                    Compared,
                 )
             }
-            Way::Exact => self.agrees(&self.compiled(session(|s| s.exact = true), one_thread())?, None, false),
+            Way::Exact => self.agrees(&self.compiled(session(|s| s.exact = true), one_thread())?, None, Compared),
             Way::Fast => {
                 let passes = options(|o| o.fast_math = true);
                 self.agrees(
                     &self.compiled(Session::new(), Request { passes, ..one_thread() })?,
                     Some(WIDE),
-                    true,
+                    Ignored,
                 )
             }
             Way::Bf16 => {
                 let session = session(|s| s.precision = fxc::Precision::Bf16);
-                self.agrees(&self.compiled(session, one_thread())?, Some(ROUGH), false)
+                self.agrees(&self.compiled(session, one_thread())?, Some(ROUGH), NanForInfinity)
             }
             Way::AnySize(n) => self.check_any_size(*n),
         }
@@ -220,21 +221,21 @@ impl<'a> Check<'a> {
     }
 
     /// Compares with what the interpreter computes. A difference is looked at again with more runs, unless a level is given.
-    fn agrees(&self, got: &Outcome, level: Option<Level>, loose: bool) -> Result<(), String> {
+    fn agrees(&self, got: &Outcome, level: Option<Level>, special: SpecialValues) -> Result<(), String> {
         if bit_difference(got, &self.want).is_none() {
             return Ok(());
         }
         let measured = |level| Spread::measure(&self.canonical, self.inputs, level);
         let first = match level {
-            Some(level) => measured(level)?.difference(got, loose),
-            None => self.usual_spread()?.difference(got, loose),
+            Some(level) => measured(level)?.difference(got, special),
+            None => self.usual_spread()?.difference(got, special),
         };
         let Some(first) = first else { return Ok(()) };
         let wide = Level {
             units: level.map_or(WIDE.units, |l| l.units.max(WIDE.units)),
             ..WIDE
         };
-        match measured(wide)?.difference(got, loose) {
+        match measured(wide)?.difference(got, special) {
             Some(_) => Err(first),
             None => Ok(()),
         }
@@ -246,7 +247,7 @@ impl<'a> Check<'a> {
         for p in passes {
             run_pass(p, &mut module)?;
             let got = interpret(&module, self.inputs).map_err(|e| format!("after {}: {e}", p.name))?;
-            self.agrees(&got, None, false)
+            self.agrees(&got, None, Compared)
                 .map_err(|e| format!("after {}: {e}", p.name))?;
         }
         // What is printed means the same. Constants that passes made are not in a text.
@@ -256,7 +257,7 @@ impl<'a> Check<'a> {
         let text = print::print(&module);
         let again = load(&text).map_err(|e| format!("the printed graph: {e}"))?;
         let got = interpret(&again, self.inputs).map_err(|e| format!("the printed graph: {e}"))?;
-        self.agrees(&got, None, false)
+        self.agrees(&got, None, Compared)
             .map_err(|e| format!("the printed graph: {e}"))
     }
 
@@ -281,7 +282,7 @@ impl<'a> Check<'a> {
         self.agrees(
             &compiled(&mut Session::new(), module, self.inputs, request)?,
             None,
-            false,
+            Compared,
         )
     }
 }

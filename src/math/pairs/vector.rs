@@ -126,6 +126,9 @@ unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &
                 for v in 1..V {
                     columns[v] = _mm512_loadu_si512(b.add(v * COLS).cast());
                 }
+                for v in 0..V {
+                    prefetch(b.wrapping_add(AHEAD + v * COLS).cast());
+                }
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
                     let x = if SIGNED { _mm512_xor_si512(x, offset) } else { x };

@@ -134,7 +134,7 @@ impl Window {
             if self.segments.interleaves(c) {
                 let plane: usize = c.input.iter().product();
                 let row = (z * c.input[1] + y) * width;
-                return interleave_planes(&self.kernels, src.skip(row), [plane, channels], width, dst);
+                return interleave_planes(&self.kernels, src.skip(row), [plane, channels, pixel], width, dst);
             }
             let src = src.skip((z * c.input[1] + y) * width * channels);
             if pixel == channels {

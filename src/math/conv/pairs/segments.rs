@@ -12,6 +12,7 @@
 use super::panels::Panels;
 use crate::math::contract::{Conv, ConvLayout};
 use crate::math::pairs::PairKernels;
+use crate::target::PairUnit;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(super) struct Segments {
 
 /// The minimum number of channels of a tap that is a segment by itself: each segment starts a loop.
 const LEAST: usize = 16;
-/// The number of channels up to which planes are interleaved into pixels of [`PLANES`] elements.
+/// The maximum number of channels whose planes are interleaved into pixels.
 pub(super) const PLANES: usize = 4;
 
 impl Segments {
@@ -80,7 +81,10 @@ impl Segments {
 
     fn rows(kernels: &PairKernels, conv: &Conv) -> Segments {
         let [kd, kh, kw] = conv.kernel;
-        let pixel = if has_planes(conv) { PLANES } else { conv.in_channels };
+        let pixel = match has_planes(conv) && !reads_any_address(kernels) {
+            true => PLANES,
+            false => conv.in_channels,
+        };
         let len = kw.saturating_mul(pixel);
         Segments {
             form: TapForm::Rows,
@@ -116,6 +120,11 @@ fn has_planes(conv: &Conv) -> bool {
     conv.input_layout == ConvLayout::ChannelsFirst && (2..=PLANES).contains(&conv.in_channels)
 }
 
+/// Whether pixels of any number of elements are read at full speed. AMX reads misaligned rows slowly, and bytes come in groups of four.
+fn reads_any_address(kernels: &PairKernels) -> bool {
+    kernels.unit == PairUnit::Dots && !kernels.are_bytes()
+}
+
 fn pad(kernels: &PairKernels, n: usize) -> usize {
     n.checked_next_multiple_of(kernels.step()).unwrap_or(usize::MAX)
 }
@@ -135,7 +144,7 @@ fn rows_are_faster(conv: &Conv, panels: &Panels, rows: &Segments, gathered: &Seg
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Isa, PairUnit};
+    use crate::target::Isa;
     use crate::types::DType;
 
     fn segments(channels: [usize; 2], kernel: usize, layout: ConvLayout, unit: PairUnit) -> Segments {
@@ -157,6 +166,7 @@ mod tests {
         assert_eq!(form([3, 32], 3, last, PairUnit::Tiles), TapForm::Rows);
         // A patch embedding has many panels, and rows of taps would be a third longer.
         assert_eq!(form([3, 768], 16, first, PairUnit::Tiles), TapForm::Gathered);
+        assert_eq!(segments([3, 64], 7, first, PairUnit::Dots).run, 22);
         // Widened rows are f32.
         assert_eq!(form([3, 64], 7, first, PairUnit::Widening), TapForm::Gathered);
         let s = segments([3, 64], 7, first, PairUnit::Tiles);

@@ -114,7 +114,9 @@ fn strided_row() -> Op {
             let x = c.leaf("self")?;
             let window = StridedWindow::from_call(&c.types())?;
             window.check_bounds(&x.ty.numel(), x.dtype())?;
-            let rows = b.contiguous(x)?;
+            // A copy, because the elements of a view may begin anywhere in its storage.
+            let contiguous = b.contiguous(x)?;
+            let rows = b.clone(&contiguous)?;
             let args = [
                 (&rows).into(),
                 dims_val(&window.size),

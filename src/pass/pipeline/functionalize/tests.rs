@@ -186,6 +186,19 @@ fn as_strided_reads_the_memory() {
     );
 }
 
+/// What `as_strided` becomes: a window of elements, wherever they are in memory.
+#[test]
+fn strided_reads_the_elements_of_a_view() {
+    check(
+        "%row = call_function narrow(%x, 0, 1, 1)
+        %a = call_function strided(%row, [2], [2])
+        %t = call_function t(%x)
+        %b = call_function strided(%t, [2], [3], 1)
+        output (%a, %b)",
+        &[4., 6., 4., 3.],
+    );
+}
+
 #[test]
 fn writes_through_as_strided_are_seen_by_all() {
     check(
