@@ -52,7 +52,7 @@ pub(crate) use places::{Places, gather_weighted};
 pub(crate) use product::{Factor, Product, add_product, matmul, matmul_f64, matmul_f64_strided, subtract_from_columns};
 pub(crate) use quantized::{BlockValues, FEWEST_INTEGERS, MAX_ZERO, Quantized};
 pub(crate) use rounded::{RealBf16, RealF16, f32_to_i32, f32_to_i32_within, f64_to_i32, f64_to_i32_within};
-pub(crate) use row_copy::copy_row;
+pub(crate) use row_copy::{copy_row, copy_rows};
 pub(crate) use saved::SavedBytes;
 pub use splitmix::SplitMix;
 pub(crate) use storage::{ALIGN, BorrowedBytes, BytesId, Life, Storage, is_available};

@@ -1,4 +1,4 @@
-//! Copies of rows of medium length.
+//! Copies of rows.
 //!
 //! For rows of half a kilobyte to a few, a loop of 32-byte vectors moves up to 1.6 times as much from and to memory as the C library's
 //! `memcpy` on AMD's processors (Zen 5, tensors beyond the caches), and as much within the caches. Wider vectors, which cross a cache line in
@@ -9,17 +9,54 @@ use crate::target::{Isa, thread_target};
 
 /// The bytes of rows for which this holds.
 #[cfg(target_arch = "x86_64")]
-const BYTES: std::ops::RangeInclusive<usize> = 512..=4096;
+const LONG: std::ops::RangeInclusive<usize> = 512..=4096;
+/// The bytes of rows whose copy takes less time than a call of `memcpy`.
+#[cfg(target_arch = "x86_64")]
+const SHORT: std::ops::Range<usize> = 32..128;
 
 /// Copies a row to another of the same length.
 #[inline]
 pub(crate) fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
-    if BYTES.contains(&size_of_val(from)) && from.len() == to.len() && thread_target().isa() != Isa::Portable {
+    if LONG.contains(&size_of_val(from)) && from.len() == to.len() && thread_target().isa() != Isa::Portable {
         // SAFETY: both rows have this many bytes, more than a vector, and the machine has AVX2. Copies of bytes may be of any type.
         return unsafe { copy_vectors(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(from)) };
     }
     to.copy_from_slice(from);
+}
+
+/// Copies rows of `n` elements to others. One choice of the method serves all, and vectors copy short rows too.
+///
+/// # Panics
+/// If a row has another number of elements.
+#[inline]
+pub(crate) fn copy_rows<'a, T: Copy + 'a>(n: usize, rows: impl Iterator<Item = (&'a [T], &'a mut [T])>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let bytes = n.saturating_mul(size_of::<T>());
+        if (SHORT.contains(&bytes) || LONG.contains(&bytes)) && thread_target().isa() != Isa::Portable {
+            // SAFETY: the machine has AVX2.
+            return unsafe { copy_rows_of_vectors(n, rows) };
+        }
+    }
+    rows.for_each(|(from, to)| {
+        assert_eq!(from.len(), n);
+        to.copy_from_slice(from);
+    });
+}
+
+/// [`copy_rows`] of at least 32 bytes.
+///
+/// # Safety
+/// The machine has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn copy_rows_of_vectors<'a, T: Copy + 'a>(n: usize, rows: impl Iterator<Item = (&'a [T], &'a mut [T])>) {
+    for (from, to) in rows {
+        assert!(from.len() == n && to.len() == n);
+        // SAFETY: both rows have this many bytes. Copies of bytes may be of any type.
+        unsafe { copy_vectors(from.as_ptr().cast(), to.as_mut_ptr().cast(), n * size_of::<T>()) };
+    }
 }
 
 /// Copies `n` bytes, at least 32. The last vector may overlap the one before.
@@ -27,6 +64,7 @@ pub(crate) fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
 /// # Safety
 /// `from` and `to` have `n` bytes and do not overlap. The machine has AVX2.
 #[cfg(target_arch = "x86_64")]
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_vectors(from: *const u8, to: *mut u8, n: usize) {
     use std::arch::x86_64::*;
@@ -55,7 +93,17 @@ mod tests {
             copy_row(&from[3..3 + n], &mut to[1..1 + n]);
             assert_eq!((to[0], to[n + 1]), (u16::MAX, u16::MAX));
             assert_eq!(to[1..1 + n], from[3..3 + n]);
+            let mut rows = vec![u16::MAX; 2 * n + 2];
+            let (first, second) = rows[..2 * n].split_at_mut(n);
+            copy_rows(n, [(&from[..n], first), (&from[5..5 + n], second)].into_iter());
+            assert_eq!([&from[..n], &from[5..5 + n], &[u16::MAX; 2]].concat(), rows);
         }
+    }
+
+    #[test]
+    #[should_panic]
+    fn rows_of_another_length_are_refused() {
+        copy_rows(40, [(&[0u16; 40][..], &mut [0u16; 41][..])].into_iter());
     }
 
     #[test]

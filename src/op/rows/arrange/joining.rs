@@ -4,7 +4,7 @@ use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
-use crate::tensor::{Tensor, copy_row};
+use crate::tensor::{Tensor, copy_rows};
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 pub(crate) fn rows() -> Vec<Op> {
@@ -197,7 +197,7 @@ fn copy_runs(to: &mut [u8], row: usize, from: &[u8], run: usize) {
         1 => to.iter_mut().step_by(row).zip(from).for_each(|(to, from)| *to = *from),
         _ => {
             let rows = to.chunks_mut(row).zip(from.chunks_exact(run));
-            rows.for_each(|(to, from)| copy_row(from, &mut to[..run]));
+            copy_rows(run, rows.map(|(to, from)| (from, &mut to[..run])));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::op::rows::fill::{units_per_part, with_word};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, IndexLimit, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::parallel::Pool;
-use crate::tensor::{IndexedBlock, Offsets, Tensor, ViewMut, copy_row, indices_within, take_elements};
+use crate::tensor::{IndexedBlock, Offsets, Tensor, ViewMut, copy_rows, indices_within, take_elements};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -232,14 +232,15 @@ fn select_rows(x: &Tensor, dim: usize, index: &[i64], out: &mut ViewMut<'_>, poo
     let rows = units_per_part(dst.len() / row, row, pool);
     pool.run_parts(dst, rows * row, |part, dst| {
         let (mut o, mut k) = (part * rows / count, part * rows % count);
-        for to in dst.chunks_exact_mut(row) {
+        let rows = dst.chunks_exact_mut(row).map(|to| {
             let from = (o * n + index[k] as usize) * row;
-            copy_row(&src[from..from + row], to);
             k += 1;
             if k == count {
                 (o, k) = (o + 1, 0);
             }
-        }
+            (&src[from..from + row], to)
+        });
+        copy_rows(row, rows);
     });
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::op::rows::fill::units_per_part;
 use crate::op::view::strided_positions;
 use crate::op::{Call, OpError, OpResult, Sizes};
 use crate::parallel::Pool;
-use crate::tensor::{Tensor, contiguous_strides, copy_row, indices_within, with_wide_vectors};
+use crate::tensor::{Tensor, contiguous_strides, copy_rows, indices_within, with_wide_vectors};
 use crate::types::{DType, Dim};
 
 /// The positions of the elements of `x[indices]`: offsets for the index part, strides for the dims before and after it.
@@ -202,7 +202,7 @@ impl Runs {
             [z] if run == 1 => dst.iter_mut().zip(offsets).for_each(|(to, o)| *to = src[o + z]),
             [z] => {
                 let runs = dst.chunks_exact_mut(run).zip(offsets);
-                runs.for_each(|(to, o)| copy_row(&src[o + z..][..run], to));
+                copy_rows(run, runs.map(|(to, o)| (&src[o + z..][..run], to)));
             }
             _ if run == 1 => {
                 for (to, o) in dst.chunks_exact_mut(self.after.len()).zip(offsets) {
@@ -212,7 +212,7 @@ impl Runs {
             _ => {
                 let units = offsets.iter().flat_map(|o| self.after.iter().map(move |z| o + z));
                 let runs = dst.chunks_exact_mut(run).zip(units);
-                runs.for_each(|(to, p)| copy_row(&src[p..][..run], to));
+                copy_rows(run, runs.map(|(to, p)| (&src[p..][..run], to)));
             }
         }
     }
