@@ -192,7 +192,11 @@ impl<'a> Check<'a> {
                     Compared,
                 )
             }
-            Way::Exact => self.agrees(&self.compiled(session(|s| s.exact = true), one_thread())?, None, Compared),
+            Way::Exact => self.agrees(
+                &self.compiled(session(|s| s.exact = true), one_thread())?,
+                None,
+                Compared,
+            ),
             Way::Fast => {
                 let passes = options(|o| o.fast_math = true);
                 self.agrees(
