@@ -3,15 +3,15 @@
 
 mod products;
 
-use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range, spread_mask};
+use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range};
+use super::masks::spread_rows;
 use super::row::{EndJob, end, scale};
-use crate::math::contract::{Attention, AttentionArgs, AttentionMask, AttentionPlan};
+use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
 use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Scratch};
 use crate::math::tile::{Kernels, Tiles};
 use crate::parallel::Pool;
 use crate::target::Isa;
-use crate::types::DType;
 
 /// The number of keys in a block.
 const KEYS: usize = 256;
@@ -36,7 +36,7 @@ struct Work {
     keys: Scratch,
     /// The last columns of the values, packed.
     values: Scratch,
-    /// The scores of some tiles of queries, followed by one row of each mask.
+    /// The scores of some tiles of queries, followed by rows of masks.
     scores: Scratch,
     /// For each query: the greatest score, the sum of weights, and the factor that rescales earlier results.
     state: Scratch,
@@ -70,7 +70,7 @@ impl BlockedAttention {
         Work {
             keys: scratch::take_buffer(if few { 0 } else { KEYS.next_multiple_of(nr) * d.size }),
             values: scratch::take_buffer(if d.value_size % nr > 0 { KEYS * nr } else { 0 }),
-            scores: scratch::take_buffer((TILES * self.kernels.mr + 2) * SCORE_ROW),
+            scores: scratch::take_buffer((1 + spread_rows(d)) * TILES * self.kernels.mr * SCORE_ROW),
             state: scratch::take_buffer(3 * rows),
         }
     }
@@ -191,16 +191,6 @@ impl BlockedAttention {
         s: *mut f32,
         state: [*mut f32; 3],
     ) {
-        let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
-        let direct = |(m, _): &(AttentionMask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
-        let mask = |i: usize, query: usize, keys: usize| match &h.masks[i] {
-            // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
-            Some(m) => unsafe {
-                let spread = spread.wrapping_add(i * SCORE_ROW);
-                (mask_values(m, query, [b.first, keys], spread), m.0.strides[2])
-            },
-            None => (std::ptr::null(), 0),
-        };
         let rows = ScoreRows {
             scores: s,
             row: SCORE_ROW,
@@ -210,32 +200,10 @@ impl BlockedAttention {
             keys: b.count,
             state,
         };
-        let all_direct = h.masks.iter().flatten().all(direct);
-        // SAFETY: as above.
-        unsafe { rows.weigh(self.kernels.isa, &self.desc, all_direct, mask) };
+        let room = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
+        // SAFETY: guaranteed by the caller; the room is after the scores.
+        unsafe { rows.weigh(self.kernels.isa, &self.desc, &h.masks, room) };
     }
-}
-
-/// The values that a mask adds to the scores of query `query` for `keys` keys from `first` on. They are read in the mask if they
-/// are contiguous f32 there, and are written to `spread` otherwise.
-///
-/// # Safety
-/// The mask has the query and the keys; `spread` has room for them.
-unsafe fn mask_values(
-    mask: &(AttentionMask, *const u8),
-    query: usize,
-    [first, keys]: [usize; 2],
-    spread: *mut f32,
-) -> *const f32 {
-    let (m, data) = mask;
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        if m.dtype != DType::B8 && m.strides[3] == 1 {
-            return data.cast::<f32>().add(query * m.strides[2] + first);
-        }
-        spread_mask(mask, query, [first, keys], |x: f32| x, spread);
-    }
-    spread
 }
 
 impl AttentionPlan for BlockedAttention {

@@ -1,11 +1,11 @@
 //! What blocked attention of f32 and of bf16 share: the operands of a head, and the split of queries among threads.
 
+use super::masks::{HeadMask, MaskRows, mask_rows};
 use super::row::{RowsJob, softmax};
-use crate::math::contract::{Attention, AttentionArgs, AttentionMask};
+use crate::math::contract::{Attention, AttentionArgs};
 use crate::math::scratch::SharedPtr;
 use crate::parallel::Pool;
 use crate::target::Isa;
-use crate::types::DType;
 
 /// The number of multiply-adds in the smallest chunk worth distributing.
 const SMALLEST: f64 = 200e3;
@@ -16,7 +16,7 @@ pub(super) struct HeadOperands<T> {
     pub k: *const T,
     pub v: *const T,
     /// Bias and mask, starting at the head's first query.
-    pub masks: [Option<(AttentionMask, *const u8)>; 2],
+    pub masks: [Option<HeadMask>; 2],
     pub out: *mut T,
 }
 
@@ -150,62 +150,32 @@ pub(super) struct ScoreRows {
 }
 
 impl ScoreRows {
-    /// Replaces the scores by weights, and updates the queries' state. `mask` returns what a mask adds to the scores of a query for this
-    /// many keys, and the stride to the next query's. If it is not `direct`, it is asked for each query, because it expands them one by
-    /// one.
+    /// Replaces the scores by weights, and updates the queries' state. `room` is working memory for masks.
     ///
     /// # Safety
-    /// The rows have this many scores and states, and the masks at least as many values as keys that the query sees.
-    pub(super) unsafe fn weigh(
-        &self,
-        isa: Isa,
-        d: &Attention,
-        direct: bool,
-        mask: impl Fn(usize, usize, usize) -> (*const f32, usize),
-    ) {
-        let step = if direct { self.rows } else { 1 };
-        for r in (0..self.rows).step_by(step) {
-            let query = self.query + r;
-            let seen = d.visible_keys(query + step - 1).saturating_sub(self.key);
-            let job = RowsJob {
-                scores: self.scores.wrapping_add(r * self.row),
-                row: self.row,
-                rows: step,
-                width: self.keys,
-                keys: d.visible_keys(query) as isize - self.key as isize,
-                more: d.causal as isize,
-                scale: d.scale as f32,
-                masks: [0, 1].map(|i| mask(i, query, seen.min(self.keys))),
-                max: self.state[0].wrapping_add(r),
-                sum: self.state[1].wrapping_add(r),
-                rescale: self.state[2].wrapping_add(r),
-            };
+    /// The rows have this many scores and states, and the masks as many values as keys that a query sees; there is room for
+    /// [`spread_rows`](super::masks::spread_rows) times these rows.
+    pub(super) unsafe fn weigh(&self, isa: Isa, d: &Attention, masks: &[Option<HeadMask>; 2], room: *mut f32) {
+        let seen = |r: usize| d.visible_keys(self.query + r).saturating_sub(self.key).min(self.keys);
+        let masks = [0, 1].map(|i| match &masks[i] {
             // SAFETY: guaranteed by the caller.
-            unsafe { softmax(isa)(&job) };
-        }
-    }
-}
-
-/// Writes the values that a mask, of b8 or of the operands' dtype `T`, adds to the scores of query `query` for `keys` keys from `first` on.
-///
-/// # Safety
-/// The mask has the query and the keys; `values` has room for them.
-pub(super) unsafe fn spread_mask<T: Copy>(
-    &(m, data): &(AttentionMask, *const u8),
-    query: usize,
-    [first, keys]: [usize; 2],
-    widen: impl Fn(T) -> f32,
-    values: *mut f32,
-) {
-    let (at, step) = (query * m.strides[2] + first * m.strides[3], m.strides[3]);
-    for i in 0..keys {
+            Some(m) => unsafe { mask_rows(m, self, seen, room.wrapping_add(i * self.rows * self.row)) },
+            None => MaskRows::NONE,
+        });
+        let job = RowsJob {
+            scores: self.scores,
+            row: self.row,
+            rows: self.rows,
+            width: self.keys,
+            keys: d.visible_keys(self.query) as isize - self.key as isize,
+            more: d.causal as isize,
+            scale: d.scale as f32,
+            masks,
+            max: self.state[0],
+            sum: self.state[1],
+            rescale: self.state[2],
+        };
         // SAFETY: guaranteed by the caller.
-        unsafe {
-            *values.add(i) = match m.dtype {
-                DType::B8 if *data.add(at + i * step) == 0 => f32::NEG_INFINITY,
-                DType::B8 => 0.0,
-                _ => widen(*data.cast::<T>().add(at + i * step)),
-            };
-        }
+        unsafe { softmax(isa)(&job) };
     }
 }

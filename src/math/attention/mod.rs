@@ -7,6 +7,7 @@
 mod blocks;
 mod doubles;
 mod heads;
+mod masks;
 mod pairs;
 mod row;
 #[cfg(test)]

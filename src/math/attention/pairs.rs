@@ -6,14 +6,15 @@
 mod products;
 
 use self::products::PanelProduct;
-use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range, spread_mask};
+use super::heads::{HeadOperands, RangeRules, ScoreRows, for_each_range};
+use super::masks::spread_rows;
 use super::row::{EndJob, end, scale};
 use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
 use crate::math::pairs::pack::{Source, narrow_row, pack_row, packed_row};
 use crate::math::pairs::{COLS, PairBlocks, PairKernels, padded_run};
 use crate::math::scratch::{self, Scratch};
+use crate::math::tile::Tiles;
 use crate::parallel::Pool;
-use half::bf16;
 
 /// The number of keys in a block.
 const KEYS: usize = 256;
@@ -36,7 +37,7 @@ struct Work {
     values: Scratch,
     /// The queries, if they are not read in place.
     queries: Scratch,
-    /// The scores of a block of queries, followed by one row of each mask.
+    /// The scores of a block of queries, followed by rows of masks.
     scores: Scratch,
     /// The weights of a block of queries as rows of a product.
     weights: Scratch,
@@ -90,7 +91,7 @@ impl Bf16Attention {
             keys: scratch::take_buffer(panels(KEYS, d.size)),
             values: scratch::take_buffer(panels(d.value_size, KEYS)),
             queries: scratch::take_buffer(if self.queries_in_place() { 0 } else { rows * row }),
-            scores: scratch::take_buffer((self.block_rows() + 2) * SCORE_ROW),
+            scores: scratch::take_buffer((1 + spread_rows(d)) * self.block_rows() * SCORE_ROW),
             weights: scratch::take_buffer(self.block_rows() * packed_row(KEYS * size) / 4),
             sums: scratch::take_buffer(rows * d.value_size),
             state: scratch::take_buffer(3 * rows),
@@ -107,20 +108,23 @@ impl Bf16Attention {
         let state = [0, 1, 2].map(|i| w.state.as_mut_ptr().wrapping_add(i * n));
         w.state[..n].fill(f32::NEG_INFINITY);
         w.state[n..2 * n].fill(0.0);
-        w.sums[..n * d.value_size].fill(0.0);
         // SAFETY: guaranteed by the caller; the buffers hold the rows.
         unsafe {
             let queries = self.query_rows(h, q0, n, w);
             // A causal row sees no key after the last row's.
             let seen = d.keys_to_read(&h.masks[1], q0..q1);
+            if seen == 0 {
+                w.sums[..n * d.value_size].fill(0.0);
+            }
+            let blocks = Tiles::new(n, self.block_rows());
             for first in (0..seen).step_by(KEYS) {
                 let block = KeyBlock {
                     first,
                     count: KEYS.min(seen - first),
                 };
                 self.pack_key_block(h, block, w);
-                for r in (0..n).step_by(self.block_rows()) {
-                    let rows = self.block_rows().min(n - r);
+                for t in 0..blocks.count() {
+                    let (r, rows) = (blocks.start(t), blocks.start(t + 1) - blocks.start(t));
                     if d.visible_keys(q0 + r + rows - 1) > first {
                         let state = state.map(|s| s.add(r));
                         self.attend_rows(h, block, queries, [q0, r, rows], state, w);
@@ -176,7 +180,8 @@ impl Bf16Attention {
                 cols: d.value_size,
                 out,
                 out_row: d.value_size,
-                adds: true,
+                // Every row sees a key of the first block.
+                adds: b.first > 0,
                 ..score
             };
             self.multiply(&mut w.blocks, &add_values);
@@ -234,16 +239,6 @@ impl Bf16Attention {
         s: *mut f32,
         state: [*mut f32; 3],
     ) {
-        let spread = s.wrapping_add(self.block_rows() * SCORE_ROW);
-        let mask = |i: usize, query: usize, keys: usize| match &h.masks[i] {
-            // SAFETY: the scores hold all rows and one row of each mask; the rows lie in the masks.
-            Some(m) => unsafe {
-                let spread = spread.wrapping_add(i * SCORE_ROW);
-                spread_mask(m, query, [b.first, keys], bf16::to_f32, spread);
-                (spread.cast_const(), 0)
-            },
-            None => (std::ptr::null(), 0),
-        };
         let rows = ScoreRows {
             scores: s,
             row: SCORE_ROW,
@@ -253,9 +248,9 @@ impl Bf16Attention {
             keys: b.count,
             state,
         };
-        let unmasked = h.masks.iter().flatten().next().is_none();
-        // SAFETY: as above.
-        unsafe { rows.weigh(self.kernels.isa, &self.desc, unmasked, mask) };
+        let room = s.wrapping_add(self.block_rows() * SCORE_ROW);
+        // SAFETY: guaranteed by the caller; the room is after the scores.
+        unsafe { rows.weigh(self.kernels.isa, &self.desc, &h.masks, room) };
     }
 }
 
@@ -263,7 +258,7 @@ impl AttentionPlan for Bf16Attention {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let rules = RangeRules {
             least: RANGE,
-            groups_heads: false,
+            groups_heads: true,
         };
         let allocate = |queries| self.alloc_work(queries);
         // SAFETY: guaranteed by the caller; ranges own different rows of the result.

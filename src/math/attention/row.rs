@@ -1,7 +1,8 @@
 //! The running softmax over rows of scores, vectorised.
 
+use super::masks::MaskRows;
 use crate::math::isa::per_isa;
-use crate::math::simd::Simd;
+use crate::math::simd::{Bf16, Simd};
 
 /// Rows of scores against one block of keys.
 pub(super) struct RowsJob {
@@ -20,9 +21,8 @@ pub(super) struct RowsJob {
     pub more: isize,
     /// The factor of the scores.
     pub scale: f32,
-    /// Masks that are added to the scaled scores, if not null: as many elements as there are keys, and the stride
-    /// between rows.
-    pub masks: [(*const f32, usize); 2],
+    /// Masks that are added to the scaled scores, with as many elements as there are keys.
+    pub masks: [MaskRows; 2],
     /// For each row, the greatest score of the earlier blocks; initially minus infinity.
     pub max: *mut f32,
     /// For each row, the sum over the earlier blocks, relative to `max`.
@@ -89,7 +89,7 @@ static LANES: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.
 /// Scales and masks all rows before computing the exponentials of the first. The other rows hide the latency of a row's
 /// maximum.
 #[inline(always)]
-unsafe fn softmax_body<S: Simd>(j: &RowsJob) {
+unsafe fn softmax_body<S: Bf16>(j: &RowsJob) {
     // SAFETY: the caller provides whole vectors of scores for `width`, each mask's keys, and `rows` elements of state.
     unsafe {
         for r in 0..j.rows {
@@ -131,11 +131,10 @@ fn score_shift(max: f32) -> f32 {
 
 /// Scales and masks row `r`. Lanes after its last key become minus infinity. Returns the greatest score so far.
 #[inline(always)]
-unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
+unsafe fn scale_and_mask_row<S: Bf16>(j: &RowsJob, r: usize) -> f32 {
     // SAFETY: as in `softmax_body`.
     unsafe {
         let (row, keys) = (j.scores.add(r * j.row), j.visible_keys(r));
-        let masks = j.masks.map(|(m, step)| if m.is_null() { m } else { m.add(r * step) });
         let scale = S::splat(j.scale);
         let mut max = S::splat(*j.max.add(r));
         let mut i = 0;
@@ -143,11 +142,8 @@ unsafe fn scale_and_mask_row<S: Simd>(j: &RowsJob, r: usize) -> f32 {
             let n = (keys - i).min(S::LANES);
             let whole = n == S::LANES;
             let mut x = S::mul(scale, S::load(row.add(i)));
-            for mask in masks {
-                if !mask.is_null() {
-                    let m = mask.add(i);
-                    x = S::add(x, if whole { S::load(m) } else { S::load_first(m, n) });
-                }
+            for mask in &j.masks {
+                x = mask.add::<S>(x, [r, i, n]);
             }
             if !whole {
                 let nothing = S::splat(f32::NEG_INFINITY);
@@ -234,7 +230,7 @@ mod tests {
                     keys: 1,
                     more: 0,
                     scale: 1.0,
-                    masks: [(std::ptr::null(), 0); 2],
+                    masks: [MaskRows::NONE; 2],
                     max: &mut max,
                     sum: &mut sum,
                     rescale: &mut rescale,

@@ -91,12 +91,7 @@ impl StoreJob {
             if self.alpha != 1.0 || !self.addend.as_ref().is_none_or(column) {
                 return store_scaled(kernels.isa)(self);
             }
-            let mut bias = [0f32; COLS];
-            if let Some((x, [_, col])) = self.addend {
-                for (c, bias) in bias.iter_mut().enumerate().take(self.cols) {
-                    *bias = x.value(c * col);
-                }
-            }
+            let bias = self.column_addend();
             #[cfg(target_arch = "x86_64")]
             if let Some(a) = &self.affine {
                 return affine::store(self, &bias, a);
@@ -124,6 +119,33 @@ impl StoreJob {
         for r in 0..self.rows {
             prefetch(a.addend.wrapping_add(r * self.c_row).cast());
         }
+    }
+
+    /// The addend of each column, or zeros.
+    ///
+    /// # Safety
+    /// The addend has these columns.
+    #[inline]
+    unsafe fn column_addend(&self) -> [f32; COLS] {
+        let mut columns = [0f32; COLS];
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match self.addend {
+                None => {}
+                Some((Source::Narrow(p), [_, 1])) => {
+                    let elements = std::slice::from_raw_parts(p, self.cols);
+                    let widen = |&x: &u16| f32::from_bits(u32::from(x) << 16);
+                    columns.iter_mut().zip(elements).for_each(|(c, x)| *c = widen(x));
+                }
+                Some((Source::Wide(p), [_, 1])) => std::ptr::copy_nonoverlapping(p, columns.as_mut_ptr(), self.cols),
+                Some((x, [_, step])) => {
+                    for (i, c) in columns.iter_mut().enumerate().take(self.cols) {
+                        *c = x.value(i * step);
+                    }
+                }
+            }
+        }
+        columns
     }
 
     /// Copies the sums, of 4 bytes, to the result.

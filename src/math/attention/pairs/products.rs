@@ -3,7 +3,7 @@
 use super::{Bf16Attention, HeadOperands, KeyBlock, Rows, Work};
 use crate::math::pairs::pack::{Source, pack_pairs, pack_row, packed_row};
 use crate::math::pairs::store::StoreJob;
-use crate::math::pairs::{COLS, PairBlocks, PairJob, padded_run};
+use crate::math::pairs::{COLS, PairBlocks, PairJob, SumRows, padded_run};
 
 /// A product of rows with panels of pairs.
 pub(super) struct PanelProduct {
@@ -101,6 +101,10 @@ impl Bf16Attention {
         let (a, n) = (p.a, p.rows);
         let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
         let second = a.first.wrapping_add(first * a.row * self.kernels.row_element());
+        let c = p.out.wrapping_add(panel * COLS);
+        // The elements after the last column are not part of another row.
+        let has_room = (panel + 1) * COLS <= p.out_row;
+        let in_place = has_room && (!p.adds || self.kernels.adds_to_sums());
         let job = PairJob {
             a: [a.first, second],
             rows: [first, n - first],
@@ -109,12 +113,18 @@ impl Bf16Attention {
             groups: p.run / self.kernels.group(),
             b: p.panels.wrapping_add(panel * p.run * COLS),
             cols: COLS.min(p.cols - panel * COLS),
-            adds: false,
+            adds: p.adds && in_place,
             next: p.panels,
         };
-        let c = p.out.wrapping_add(panel * COLS);
+        let sums = SumRows {
+            first: c,
+            row: p.out_row,
+        };
         // SAFETY: guaranteed by the caller.
         unsafe {
+            if in_place {
+                return blocks.compute_into(&job, sums);
+            }
             let store = StoreJob {
                 sums: blocks.compute(&job),
                 rows: n,

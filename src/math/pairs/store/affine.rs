@@ -32,7 +32,10 @@ unsafe fn store_block<const WHOLE: bool, const ADDS: bool>(j: &StoreJob, bias: &
         let bias = fours::load(bias.as_ptr());
         let (scale, shift) = (load_columns(a.scale, mask), load_columns(a.shift, mask));
         for r in 0..j.rows {
-            let sums = fours::add(fours::load(j.sums.add(r * COLS)), bias);
+            let mut sums = fours::load(j.sums.add(r * COLS));
+            if j.addend.is_some() {
+                sums = fours::add(sums, bias);
+            }
             let rounded = fours::round_in_memory_order(fours::clamp(sums, clamp));
             // The product and the sum are rounded one after the other, as the kernel of the tail does it.
             let mut y = fours::transform(fours::widen(rounded), scale, shift);
@@ -65,6 +68,7 @@ unsafe fn load_columns(p: *const f32, mask: u32) -> Fours {
 mod tests {
     use super::*;
     use crate::math::pairs::PairKernels;
+    use crate::math::pairs::pack::Source;
     use crate::math::pairs::store::applies_affine;
     use crate::target::Target;
     use half::bf16;
@@ -101,7 +105,7 @@ mod tests {
                 c: c.as_mut_ptr().cast(),
                 c_row: 40,
                 wide: false,
-                addend: None,
+                addend: Some((Source::Wide(bias.as_ptr()), [0, 1])),
                 alpha: 1.0,
                 beta: 1.0,
                 clamp: None,
