@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod affine;
+#[cfg(target_arch = "x86_64")]
+mod columns;
 
 use super::pack::Source;
 use super::{COLS, PairKernels, SumRows};
@@ -91,17 +93,16 @@ impl StoreJob {
             if self.alpha != 1.0 || !self.addend.as_ref().is_none_or(column) {
                 return store_scaled(kernels.isa)(self);
             }
-            let bias = self.column_addend();
             #[cfg(target_arch = "x86_64")]
             if let Some(a) = &self.affine {
-                return affine::store(self, &bias, a);
+                return affine::store(self, a);
             }
             match kernels.unit {
                 #[cfg(target_arch = "x86_64")]
                 PairUnit::Tiles | PairUnit::Dots if matches!(self.cols, HALF | COLS) && !self.wide => {
-                    store_narrow(self, &bias)
+                    store_narrow(self)
                 }
-                _ => store_rows(kernels.isa)(self, &bias),
+                _ => store_rows(kernels.isa)(self),
             }
         }
     }
@@ -119,33 +120,6 @@ impl StoreJob {
         for r in 0..self.rows {
             prefetch(a.addend.wrapping_add(r * self.c_row).cast());
         }
-    }
-
-    /// The addend of each column, or zeros.
-    ///
-    /// # Safety
-    /// The addend has these columns.
-    #[inline]
-    unsafe fn column_addend(&self) -> [f32; COLS] {
-        let mut columns = [0f32; COLS];
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match self.addend {
-                None => {}
-                Some((Source::Narrow(p), [_, 1])) => {
-                    let elements = std::slice::from_raw_parts(p, self.cols);
-                    let widen = |&x: &u16| f32::from_bits(u32::from(x) << 16);
-                    columns.iter_mut().zip(elements).for_each(|(c, x)| *c = widen(x));
-                }
-                Some((Source::Wide(p), [_, 1])) => std::ptr::copy_nonoverlapping(p, columns.as_mut_ptr(), self.cols),
-                Some((x, [_, step])) => {
-                    for (i, c) in columns.iter_mut().enumerate().take(self.cols) {
-                        *c = x.value(i * step);
-                    }
-                }
-            }
-        }
-        columns
     }
 
     /// Copies the sums, of 4 bytes, to the result.
@@ -179,13 +153,13 @@ const HALF: usize = COLS / 2;
 
 /// Whole and half panels of a bf16 result, with the processor's own rounding.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn store_narrow(j: &StoreJob, bias: &[f32; COLS]) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn store_narrow(j: &StoreJob) {
     use std::arch::x86_64::*;
     let (lo, hi) = j.bounds();
     // SAFETY: the caller provides the rows. All 512-bit vectors have the same representation.
     unsafe {
-        let bias = [0, 16].map(|i| _mm512_loadu_ps(bias.as_ptr().add(i)));
+        let bias = columns::load_addend(j);
         let (lo, hi) = (_mm512_set1_ps(lo), _mm512_set1_ps(hi));
         for r in 0..j.rows {
             let sums = j.sums.add(r * COLS);
@@ -209,11 +183,15 @@ unsafe fn store_narrow(j: &StoreJob, bias: &[f32; COLS]) {
 }
 
 #[inline(always)]
-unsafe fn store_rows_body<S: Bf16>(j: &StoreJob, bias: &[f32; COLS]) {
+unsafe fn store_rows_body<S: Bf16>(j: &StoreJob) {
     let (lo, hi) = j.bounds();
+    let mut bias = [0f32; COLS];
     // SAFETY: the caller provides the rows.
     unsafe {
         let (lo, hi) = (S::splat(lo), S::splat(hi));
+        if let Some((x, [_, column])) = j.addend {
+            load_addend::<S>(x, column, j.cols, &mut bias);
+        }
         for r in 0..j.rows {
             for col in (0..j.cols).step_by(S::LANES) {
                 let y = S::add(S::load(j.sums.add(r * COLS + col)), S::load(bias.as_ptr().add(col)));
@@ -287,7 +265,7 @@ unsafe fn store_vector<S: Bf16>(j: &StoreJob, r: usize, col: usize, y: S::V) {
 
 per_isa! {
     /// Sums plus one bias for each column.
-    fn store_rows = store_rows_body(j: &StoreJob, bias: &[f32; COLS])
+    fn store_rows = store_rows_body(j: &StoreJob)
 }
 
 per_isa! {

@@ -2,7 +2,7 @@
 //!
 //! A tail kernel would read and write every element of the result once more.
 
-use super::{COLS, StoreJob};
+use super::{COLS, StoreJob, columns};
 use crate::math::contract::ColumnAffine;
 use crate::math::simd::fours::{self, Fours};
 use std::arch::x86_64::*;
@@ -11,25 +11,25 @@ use std::arch::x86_64::*;
 ///
 /// # Safety
 /// As for [`StoreJob::run`]. The machine has AVX-512 with BW, VL and BF16. The operands of `a` begin at the block.
-pub(super) unsafe fn store(j: &StoreJob, bias: &[f32; COLS], a: &ColumnAffine) {
+pub(super) unsafe fn store(j: &StoreJob, a: &ColumnAffine) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match (j.cols == COLS, a.addend.is_null()) {
-            (true, true) => store_block::<true, false>(j, bias, a),
-            (true, false) => store_block::<true, true>(j, bias, a),
-            (false, true) => store_block::<false, false>(j, bias, a),
-            (false, false) => store_block::<false, true>(j, bias, a),
+            (true, true) => store_block::<true, false>(j, a),
+            (true, false) => store_block::<true, true>(j, a),
+            (false, true) => store_block::<false, false>(j, a),
+            (false, false) => store_block::<false, true>(j, a),
         }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma")]
-unsafe fn store_block<const WHOLE: bool, const ADDS: bool>(j: &StoreJob, bias: &[f32; COLS], a: &ColumnAffine) {
+unsafe fn store_block<const WHOLE: bool, const ADDS: bool>(j: &StoreJob, a: &ColumnAffine) {
     let (clamp, bounds) = (j.clamp, a.bounds);
     let mask = u32::MAX >> (COLS - j.cols);
     // SAFETY: the caller provides the rows and columns; masked elements are not accessed.
     unsafe {
-        let bias = fours::load(bias.as_ptr());
+        let bias = columns::load_addend(j);
         let (scale, shift) = (load_columns(a.scale, mask), load_columns(a.shift, mask));
         for r in 0..j.rows {
             let mut sums = fours::load(j.sums.add(r * COLS));
@@ -112,7 +112,7 @@ mod tests {
                 affine: None,
             };
             // SAFETY: the buffers hold the rows, and the machine has the instructions.
-            unsafe { store(&job, bias.first_chunk().unwrap(), &affine) };
+            unsafe { store(&job, &affine) };
             let round = |x: f32| bf16::from_f32(x).to_f32();
             for (i, c) in c.iter().enumerate() {
                 let (r, col) = (i / 40, i % 40);
