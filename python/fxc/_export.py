@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ def _program(
 ) -> Any:
     """The exported program of a module or function. An exported program is returned unchanged."""
     torch = _import_torch()
-    if isinstance(module, torch.export.ExportedProgram):
+    if _is_exported(module):
         return module
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
@@ -105,15 +106,35 @@ def compile(
 
     args, kwargs: an example of a call. To allow other sizes, pass `dynamic_shapes` as for torch.export.
     strict: whether torch.export reads the bytecode of `forward` rather than running it.
-    options: those of `fxc.load`.
+    options: those of `fxc.load`. An exported program and a graph need no example, so their options may also be keyword arguments.
     """
     options = dict(options or {})
+    if isinstance(module, Graph) or _is_exported(module):
+        options |= _options_among(kwargs, dynamic_shapes)
+        kwargs = {}
     if isinstance(module, Graph):
         return from_graph(module, **options)
     program = _program(module, args, kwargs, dynamic_shapes, strict)
     options.setdefault("cache", True)
     lazy = bool(options.pop("lazy", False))
     return _made(_read(program, options), options, lazy)
+
+
+def _is_exported(module: Any) -> bool:
+    """Whether a module is an exported program. Nobody has one without torch."""
+    export = sys.modules.get("torch.export")
+    return export is not None and isinstance(module, export.ExportedProgram)
+
+
+def _options_among(kwargs: dict[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
+    """The keyword arguments beside an exported program or a graph, which must be options."""
+    if dynamic_shapes is not None:
+        raise TypeError("dynamic_shapes are for modules: the sizes of an exported program or a graph are its own")
+    known = inspect.signature(load).parameters
+    for name in kwargs:
+        if name not in known or name == "path":
+            raise TypeError(f"fxc.compile got an unexpected keyword argument {name!r}; beside an exported program or a graph, they are options of fxc.load")
+    return kwargs
 
 
 def _read(program: Any, options: dict[str, Any]) -> Model:

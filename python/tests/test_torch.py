@@ -96,6 +96,17 @@ def test_functions_and_programs_compile() -> None:
         fxc.compile(3, x)
 
 
+def test_options_of_a_program_may_be_keyword_arguments() -> None:
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+    for model in [fxc.compile(program, threads=1), fxc.compile(program, options={"threads": 1})]:
+        assert model._options["threads"] == 1
+        assert fxc.compile(model.graph, threads=1)._options["threads"] == 1
+    with pytest.raises(TypeError, match="'thread'"):
+        fxc.compile(program, thread=1)
+    with pytest.raises(TypeError, match="dynamic_shapes"):
+        fxc.compile(program, dynamic_shapes={})
+
+
 def _module(function: Any) -> Any:
     module = torch.nn.Module()
     module.forward = function
