@@ -111,6 +111,10 @@ impl Library for Native {
         desc: &Recurrent,
         constants: RecurrentConstants,
     ) -> Result<Box<dyn RecurrentPlan>, PlanError> {
-        recurrent::plan(self.isa, desc, constants)
+        let desc = Recurrent {
+            in_bf16: desc.in_bf16 || self.precision == Precision::Bf16,
+            ..*desc
+        };
+        recurrent::plan(&self.pairs, &desc, constants)
     }
 }

@@ -314,11 +314,7 @@ fn special_step(
     Ok(match special {
         Special::Attention(options) => attention::attention_step(operands, dtype, options, out),
         Special::Grouped(groups) => grouped::grouped_step(operands, dtype, groups),
-        Special::Recurrent {
-            cell,
-            reverse,
-            projected,
-        } => self::recurrent::recurrent_step(*cell, *reverse, *projected, operands)?,
+        Special::Recurrent { .. } => self::recurrent::recurrent_step(special, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })
 }

@@ -11,7 +11,8 @@ use crate::types::{DType, TensorType, Val};
 /// Recognises `lstm`, `gru`, `rnn_tanh` and `rnn_relu` without dropout, and lowers them to steps. Returns `None` for
 /// other calls, which stay library calls.
 ///
-/// Half types are computed in f32. The output of each layer is rounded, as in torch. The states between steps keep f32.
+/// Half types are computed in f32. The output of each layer is rounded, as in torch. The states between steps keep f32; products of bf16 round
+/// them ([`Recurrent::in_bf16`]).
 pub(in crate::lower) fn recognise_recurrent(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -185,6 +186,7 @@ impl RecurrentNetwork {
             cell: self.cell,
             reverse,
             projected: self.projected,
+            in_bf16: self.dtype == DType::BF16,
         };
         let lstm = (self.cell == RecurrentCell::Lstm) as usize;
         let def = Def::Special { args, special };
@@ -257,12 +259,16 @@ fn concat_values(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<Value
 }
 
 /// The step of a recurrent layer. The operands are those of one layer in one direction.
-pub(in crate::lower) fn recurrent_step(
-    cell: RecurrentCell,
-    reverse: bool,
-    projected: bool,
-    operands: &[BufferOperand],
-) -> Result<Contract, LowerError> {
+pub(in crate::lower) fn recurrent_step(special: &Special, operands: &[BufferOperand]) -> Result<Contract, LowerError> {
+    let &Special::Recurrent {
+        cell,
+        reverse,
+        projected,
+        in_bf16,
+    } = special
+    else {
+        unreachable!("the caller matched recurrent layers");
+    };
     let lstm = (cell == RecurrentCell::Lstm) as usize;
     let (inputs, state) = (&operands[0].shape, &operands[1].shape);
     let width = *state.last().unwrap_or(&0);
@@ -274,6 +280,7 @@ pub(in crate::lower) fn recurrent_step(
         projected: projected.then_some(width),
         reverse,
         bias: operands.len() > 3 + lstm + projected as usize,
+        in_bf16,
     };
     Ok(Contract::Recurrent(desc, operands.to_vec()))
 }

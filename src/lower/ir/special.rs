@@ -56,6 +56,8 @@ pub enum Special {
         reverse: bool,
         /// Whether the output is projected.
         projected: bool,
+        /// Whether weights and states are numbers of bf16, as f32.
+        in_bf16: bool,
     },
     /// Products of groups of rows, each with its own matrix, over the rows, the matrices and the integers that tell the groups. It is a
     /// contraction rather than a kernel.

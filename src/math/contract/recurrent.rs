@@ -55,6 +55,8 @@ pub struct Recurrent {
     pub reverse: bool,
     /// Whether there is a recurrent bias.
     pub bias: bool,
+    /// Whether the weights are numbers of bf16, and products round the state to bf16 where that is faster.
+    pub in_bf16: bool,
 }
 
 impl Recurrent {

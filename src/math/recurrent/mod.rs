@@ -6,6 +6,9 @@
 //! reverse: of a part larger than the cache, the half that was read last is still cached.
 //!
 //! Every element is summed in the order of the hidden units, whatever the number of threads.
+//!
+//! With AVX-512 BF16, layers of bf16 ([`Recurrent::in_bf16`]) keep their weights in 16 bits and multiply pairs (`vdpbf16ps`), as torch's
+//! kernel does. The state is rounded for the product only.
 
 mod step;
 #[cfg(test)]
@@ -15,12 +18,17 @@ mod weight;
 use super::contract::{
     Constant, PlanError, Recurrent, RecurrentArgs, RecurrentCell, RecurrentConstants, RecurrentPlan,
 };
+use super::pairs::PairKernels;
+#[cfg(target_arch = "x86_64")]
+use super::pairs::pack::narrow_row;
 use super::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
-use crate::target::Isa;
+use crate::target::{Isa, PairUnit};
 use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 use step::step;
+#[cfg(target_arch = "x86_64")]
+use step::step_of_pairs;
 use weight::Matrix;
 
 /// The number of vectors of hidden units in a block. Together with the gates, about eight sums are in flight.
@@ -34,9 +42,10 @@ const fn unit_vectors(cell: RecurrentCell) -> usize {
 /// The number of vectors of a projection's outputs in a block.
 const PROJECTED: usize = 4;
 
-/// Plans a recurrent layer. Constant weights (as bytes of f32) are packed now.
+/// Plans a recurrent layer for the instruction sets of `kernels`, which the machine must support. Constant weights (as bytes of f32) are
+/// packed now.
 pub(super) fn plan(
-    isa: Isa,
+    kernels: &PairKernels,
     desc: &Recurrent,
     constants: RecurrentConstants,
 ) -> Result<Box<dyn RecurrentPlan>, PlanError> {
@@ -44,13 +53,18 @@ pub(super) fn plan(
     if desc.projected.is_some() && desc.cell != RecurrentCell::Lstm {
         return Err(PlanError::Size);
     }
+    let isa = kernels.isa;
+    let has_dots = cfg!(target_arch = "x86_64") && isa == Isa::Avx512 && kernels.unit != PairUnit::Widening;
+    let in_pairs = desc.in_bf16 && has_dots;
     let weight = Matrix {
+        in_pairs,
         groups: desc.cell.gates(),
         units: desc.hidden,
         columns: desc.state_size(),
         block: unit_vectors(desc.cell) * isa.lanes(),
     };
     let projection = desc.projected.map(|units| Matrix {
+        in_pairs,
         groups: 1,
         units,
         columns: desc.hidden,
@@ -83,10 +97,13 @@ struct F32RecurrentPlan {
 #[derive(Clone, Copy)]
 pub(super) struct StepJob {
     desc: Recurrent,
-    /// The numbers of units and columns of the multiplied weight.
+    /// The number of units of the multiplied weight, and of words in a row of it.
     units: usize,
-    columns: usize,
+    depth: usize,
+    /// Words: f32, or pairs of bf16.
     weight: *const f32,
+    /// `[batch, depth]`: the words of `before`.
+    factors: *const f32,
     /// `[batch, gates * hidden]` of this step. Null for a projection, a product without a cell.
     inputs: *const f32,
     bias: *const f32,
@@ -113,6 +130,26 @@ unsafe fn pack_fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const
     own
 }
 
+/// Rounds rows to pairs of bf16. An element is added to rows with an odd number of them: zero.
+///
+/// # Safety
+/// `from` is readable for `[rows, columns]`, and `to` is writable for as many pairs.
+#[cfg(target_arch = "x86_64")]
+unsafe fn round_rows(isa: Isa, from: *const f32, [rows, columns]: [usize; 2], to: *mut f32) {
+    let to = to.cast::<u16>();
+    let stride = columns.next_multiple_of(2);
+    for r in 0..rows {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let row = to.add(r * stride);
+            narrow_row(isa)(from.add(r * columns), columns, row);
+            if columns < stride {
+                *row.add(columns) = 0;
+            }
+        }
+    }
+}
+
 fn weight_start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
     packed.as_ref().map_or(own.as_ptr(), |p| p.bytes().as_ptr().cast())
 }
@@ -132,10 +169,11 @@ impl Projector<'_> {
     fn projection_job(&self, cell: StepJob, after: *mut f32) -> StepJob {
         StepJob {
             units: self.matrix.units,
-            columns: self.matrix.columns,
+            depth: self.matrix.depth(),
             weight: weight_start(self.packed, &self.own),
             inputs: std::ptr::null(),
             before: self.cell_output.as_ptr(),
+            factors: self.cell_output.as_ptr(),
             after,
             ..cell
         }
@@ -177,11 +215,16 @@ impl F32RecurrentPlan {
     /// # Safety
     /// The job's operands are valid.
     unsafe fn run_product(&self, pool: &Pool, m: &Matrix, mut job: StepJob) {
-        let (blocks, chunks, kernel) = (
-            m.blocks(),
-            m.chunk_count(self.desc.batch, pool.threads()),
-            step(self.isa),
-        );
+        let (blocks, chunks) = (m.blocks(), m.chunk_count(self.desc.batch, pool.threads()));
+        let mut kernel = step(self.isa);
+        let mut pairs = scratch::take_buffer(if m.in_pairs { self.desc.batch * m.depth() } else { 0 });
+        #[cfg(target_arch = "x86_64")]
+        if m.in_pairs {
+            // SAFETY: guaranteed by the caller; the buffer has the pairs.
+            unsafe { round_rows(self.isa, job.before, [self.desc.batch, m.columns], pairs.as_mut_ptr()) };
+            job.factors = pairs.as_ptr();
+            kernel = step_of_pairs;
+        }
         let shared = SharedPtr(&mut job as *mut StepJob);
         pool.run(chunks, |c| {
             // SAFETY: the job outlives the run and is only read.
@@ -215,11 +258,12 @@ impl RecurrentPlan for F32RecurrentPlan {
             let job = StepJob {
                 desc: d,
                 units: d.hidden,
-                columns: d.state_size(),
+                depth: self.weight.depth(),
                 weight: weight_start(&self.packed, &own),
                 inputs: args.inputs.wrapping_add(t * units * d.cell.gates()),
                 bias: if d.bias { args.bias } else { std::ptr::null() },
                 before,
+                factors: before,
                 after: projector.as_mut().map_or(after, |p| p.cell_output.as_mut_ptr()),
                 cell: cells,
                 blocks: [0, 0],
@@ -239,6 +283,10 @@ impl RecurrentPlan for F32RecurrentPlan {
     fn describe(&self) -> String {
         let packed = if self.packed.is_some() { "W packed" } else { "dynamic" };
         let projected = if self.projection.is_some() { " projected" } else { "" };
-        format!("recurrent {:?} f32 {packed}{projected} {}", self.desc.cell, self.isa)
+        let (dtype, unit) = match self.weight.in_pairs {
+            true => ("bf16", "avx512bf16".to_string()),
+            false => ("f32", self.isa.to_string()),
+        };
+        format!("recurrent {:?} {dtype} {packed}{projected} {unit}", self.desc.cell)
     }
 }

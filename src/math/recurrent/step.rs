@@ -3,17 +3,73 @@
 use super::{PROJECTED, StepJob};
 use crate::math::contract::RecurrentCell;
 use crate::math::isa::per_isa;
+#[cfg(target_arch = "x86_64")]
+use crate::math::simd::Avx512;
 use crate::math::simd::Simd;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m512, __m512bh, _mm512_dpbf16_ps};
+#[cfg(target_arch = "x86_64")]
+use std::mem::transmute;
+
+/// The words that a step multiplies.
+trait Factors<S: Simd> {
+    /// Adds the products of words to sums.
+    ///
+    /// # Safety
+    /// The machine has the instructions.
+    unsafe fn multiply_add(x: S::V, w: S::V, sums: S::V) -> S::V;
+}
+
+/// Elements of f32.
+struct Elements;
+
+impl<S: Simd> Factors<S> for Elements {
+    #[inline(always)]
+    unsafe fn multiply_add(x: S::V, w: S::V, sums: S::V) -> S::V {
+        // SAFETY: plain arithmetic on vectors.
+        unsafe { S::fma(x, w, sums) }
+    }
+}
+
+/// Pairs of bf16.
+#[cfg(target_arch = "x86_64")]
+struct Pairs;
+
+#[cfg(target_arch = "x86_64")]
+impl Factors<Avx512> for Pairs {
+    #[inline(always)]
+    unsafe fn multiply_add(x: __m512, w: __m512, sums: __m512) -> __m512 {
+        // SAFETY: all 512-bit vectors have the same representation; the caller knows the machine.
+        unsafe { _mm512_dpbf16_ps(sums, transmute::<__m512, __m512bh>(x), transmute::<__m512, __m512bh>(w)) }
+    }
+}
 
 #[inline(always)]
 unsafe fn step_body<S: Simd>(j: &StepJob) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { run_step::<S, Elements>(j) }
+}
+
+/// [`step`] with a state and a weight of pairs of bf16.
+///
+/// # Safety
+/// The operands are valid for the job, and the machine has AVX-512 with BF16.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+pub(super) unsafe fn step_of_pairs(j: &StepJob) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { run_step::<Avx512, Pairs>(j) }
+}
+
+#[inline(always)]
+unsafe fn run_step<S: Simd, F: Factors<S>>(j: &StepJob) {
     // SAFETY: the caller provides operands valid for the job.
     unsafe {
         match j.desc.cell {
-            _ if j.inputs.is_null() => run_blocks::<S, 1, PROJECTED, PROJECTED, PROJECTED, PROJECTED>(j),
-            RecurrentCell::Lstm => run_blocks::<S, 4, 2, 8, 1, 4>(j),
-            RecurrentCell::Gru => run_blocks::<S, 3, 2, 6, 1, 3>(j),
-            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, 1, 4, 4, 4, 4>(j),
+            _ if j.inputs.is_null() => run_blocks::<S, F, 1, PROJECTED, PROJECTED, PROJECTED, PROJECTED>(j),
+            RecurrentCell::Lstm => run_blocks::<S, F, 4, 2, 8, 1, 4>(j),
+            RecurrentCell::Gru => run_blocks::<S, F, 3, 2, 6, 1, 3>(j),
+            RecurrentCell::Tanh | RecurrentCell::Relu => run_blocks::<S, F, 1, 4, 4, 4, 4>(j),
         }
     }
 }
@@ -35,9 +91,11 @@ fn rows_at_once<S: Simd>(left: usize) -> usize {
 /// Computes blocks of `U` vectors of units with `G` gates, `V` vectors in all. Three rows and more read `W` vectors of units at a time, whose
 /// gates are `A` vectors.
 #[inline(always)]
-unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize, const W: usize, const A: usize>(
-    j: &StepJob,
-) {
+unsafe fn run_blocks<S, F, const G: usize, const U: usize, const V: usize, const W: usize, const A: usize>(j: &StepJob)
+where
+    S: Simd,
+    F: Factors<S>,
+{
     let (b0, b1) = (j.blocks[0], j.blocks[1]);
     for i in b0..b1 {
         let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
@@ -49,11 +107,11 @@ unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize, co
                 // SAFETY: the caller provides operands valid for the job.
                 unsafe {
                     let sums = match rows {
-                        6 => multiply_rows::<S, 6, G, U, W, A>(j, block, row, first),
-                        4 => multiply_rows::<S, 4, G, U, W, A>(j, block, row, first),
-                        3 => multiply_rows::<S, 3, G, U, W, A>(j, block, row, first),
-                        2 => multiply_rows::<S, 2, G, U, U, V>(j, block, row, first),
-                        _ => multiply_rows::<S, 1, G, U, U, V>(j, block, row, first),
+                        6 => multiply_rows::<S, F, 6, G, U, W, A>(j, block, row, first),
+                        4 => multiply_rows::<S, F, 4, G, U, W, A>(j, block, row, first),
+                        3 => multiply_rows::<S, F, 3, G, U, W, A>(j, block, row, first),
+                        2 => multiply_rows::<S, F, 2, G, U, U, V>(j, block, row, first),
+                        _ => multiply_rows::<S, F, 1, G, U, U, V>(j, block, row, first),
                     };
                     finish_rows::<S, G>(j, &sums, [row, rows], [block * U + first, units]);
                 }
@@ -66,23 +124,27 @@ unsafe fn run_blocks<S: Simd, const G: usize, const U: usize, const V: usize, co
 /// Multiplies `R` rows of the batch by `W` vectors of a block's units, from vector `first` on. With their gates these are `A` vectors.
 /// Returns the sums row by row, gate by gate.
 #[inline(always)]
-unsafe fn multiply_rows<S: Simd, const R: usize, const G: usize, const U: usize, const W: usize, const A: usize>(
+unsafe fn multiply_rows<S, F, const R: usize, const G: usize, const U: usize, const W: usize, const A: usize>(
     j: &StepJob,
     block: usize,
     row: usize,
     first: usize,
-) -> [S::V; SUMS] {
-    let columns = j.columns;
+) -> [S::V; SUMS]
+where
+    S: Simd,
+    F: Factors<S>,
+{
+    let depth = j.depth;
     // SAFETY: the caller provides operands valid for the job.
     unsafe {
         let mut acc = [[S::splat(0.0); A]; R];
-        let mut w = j.weight.add((block * columns * G * U + first) * S::LANES);
-        let x = j.before.add(row * columns);
-        for k in 0..columns {
+        let mut w = j.weight.add((block * depth * G * U + first) * S::LANES);
+        let x = j.factors.add(row * depth);
+        for k in 0..depth {
             for v in 0..A {
                 let w = S::load(w.add((v / W * U + v % W) * S::LANES));
                 for r in 0..R {
-                    acc[r][v] = S::fma(S::splat(*x.add(r * columns + k)), w, acc[r][v]);
+                    acc[r][v] = F::multiply_add(S::splat(*x.add(r * depth + k)), w, acc[r][v]);
                 }
             }
             w = w.add(G * U * S::LANES);

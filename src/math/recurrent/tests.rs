@@ -1,6 +1,8 @@
 //! Compares layers with their definition in f64, on every instruction set level.
 
 use super::*;
+use crate::target::Target;
+use half::bf16;
 
 fn values(n: usize, seed: usize) -> Vec<f32> {
     (0..n)
@@ -56,10 +58,14 @@ fn expected(d: &Recurrent, x: &[f32], h0: &[f32], c0: &[f32], w: &[f32], b: &[f3
     out
 }
 
-fn check(d: &Recurrent, isa: Isa, threads: usize, constant: bool) -> Vec<f32> {
+/// The result of a layer, after a comparison with what its definition says.
+fn check(d: &Recurrent, kernels: &PairKernels, threads: usize, constant: bool) -> Vec<f32> {
     let [inputs, state, weight, rows, out] = d.extents().expect("small sizes");
     let (x, h0, c0) = (values(inputs, 1), values(state, 2), values(d.batch * d.hidden, 3));
-    let scaled = |n: usize, seed: usize| -> Vec<f32> { values(n, seed).iter().map(|v| v / d.hidden as f32).collect() };
+    // Weights are numbers of bf16, and states of bf16 products are rounded by up to 2^-9 of them.
+    let number = |v: &f32| bf16::from_f32(v / d.hidden as f32).to_f32();
+    let scaled = |n: usize, seed: usize| -> Vec<f32> { values(n, seed).iter().map(number).collect() };
+    let most = if d.in_bf16 { 4e-3 } else { 2e-6 };
     let (w, p) = (scaled(weight, 4), scaled(d.projected.unwrap_or(0) * d.hidden, 6));
     let b = values(rows, 5);
     let mut y = vec![f32::NAN; out];
@@ -70,7 +76,7 @@ fn check(d: &Recurrent, isa: Isa, threads: usize, constant: bool) -> Vec<f32> {
         weight: given(&w_bytes),
         projection: given(&p_bytes),
     };
-    let plan = plan(isa, d, constants).expect("a plan");
+    let plan = plan(kernels, d, constants).expect("a plan");
     let args = RecurrentArgs {
         inputs: x.as_ptr(),
         state: h0.as_ptr(),
@@ -85,11 +91,18 @@ fn check(d: &Recurrent, isa: Isa, threads: usize, constant: bool) -> Vec<f32> {
     let want = expected(d, &x, &h0, &c0, &w, &b, &p);
     for (i, (&y, &want)) in y.iter().zip(&want).enumerate() {
         assert!(
-            (y as f64 - want).abs() < 2e-6 * want.abs().max(1.0),
-            "{d:?} {isa} {i}: {y} {want}"
+            (y as f64 - want).abs() < most * want.abs().max(1.0),
+            "{d:?} {kernels} {i}: {y} {want}"
         );
     }
     y
+}
+
+fn check_everywhere(d: &Recurrent, kernels: &PairKernels) {
+    let one = check(d, kernels, 1, true);
+    assert_eq!(one, check(d, kernels, 3, true), "the same bits with three threads");
+    let dynamic = check(d, kernels, 1, false);
+    assert_eq!(one, dynamic, "the same bits with a weight that is not constant");
 }
 
 #[test]
@@ -113,16 +126,13 @@ fn layers_are_what_their_definition_says() {
                     projected,
                     reverse,
                     bias: hidden != 33,
+                    in_bf16: false,
                 };
                 for isa in Isa::available() {
-                    let one = check(&d, isa, 1, true);
-                    assert_eq!(one, check(&d, isa, 3, true), "the same bits with three threads");
-                    assert_eq!(
-                        one,
-                        check(&d, isa, 1, false),
-                        "the same bits with a weight that is not constant"
-                    );
+                    check_everywhere(&d, &PairKernels::new(PairUnit::Widening, isa));
                 }
+                let in_bf16 = Recurrent { in_bf16: true, ..d };
+                check_everywhere(&in_bf16, &PairKernels::for_target(Target::native()));
             }
         }
     }
@@ -138,9 +148,14 @@ fn sizes_that_do_not_fit_are_refused() {
         projected: None,
         reverse: false,
         bias: false,
+        in_bf16: false,
     };
     assert!(matches!(
-        plan(Isa::Portable, &d, RecurrentConstants::default()),
+        plan(
+            &PairKernels::new(PairUnit::Widening, Isa::Portable),
+            &d,
+            RecurrentConstants::default()
+        ),
         Err(PlanError::Size)
     ));
 }

@@ -2,12 +2,14 @@
 
 use crate::math::contract::{Constant, PlanError};
 use crate::tensor::AlignedBytes;
+use half::bf16;
 use std::sync::Arc;
 
 /// Steps with fewer multiply-adds stay on one thread.
 const ALONE: usize = 60_000;
 
-/// A weight as steps read it: `[block][column][group][unit]`. Units after the last are zeros.
+/// A weight as steps read it: `[block][column][group][unit]`, or `[block][pair of columns][group][unit]`. Units and columns after the last are
+/// zeros.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix {
     /// The number of gates.
@@ -18,6 +20,8 @@ pub(super) struct Matrix {
     pub columns: usize,
     /// The number of units in a block.
     pub block: usize,
+    /// Whether the elements of two columns are packed as a pair of bf16, in the place of one f32.
+    pub in_pairs: bool,
 }
 
 impl Matrix {
@@ -25,8 +29,18 @@ impl Matrix {
         self.units.div_ceil(self.block)
     }
 
+    /// The number of f32, or pairs, that steps multiply for each sum.
+    pub(super) fn depth(&self) -> usize {
+        if self.in_pairs {
+            self.columns.div_ceil(2)
+        } else {
+            self.columns
+        }
+    }
+
+    /// The length of the packed weight, in words of 32 bits.
     pub(super) fn len(&self) -> usize {
-        self.blocks() * self.block * self.groups * self.columns
+        self.blocks() * self.block * self.groups * self.depth()
     }
 
     /// Packs the weight.
@@ -34,21 +48,49 @@ impl Matrix {
     /// # Safety
     /// `w` is readable for `[groups * units, columns]`, `to` writable for the packed length.
     pub(super) unsafe fn pack(&self, w: *const f32, to: *mut f32) {
-        let (columns, n, groups) = (self.columns, self.block, self.groups);
+        let (depth, n, groups) = (self.depth(), self.block, self.groups);
         for b in 0..self.blocks() {
             for g in 0..groups {
                 let count = n.min(self.units - b * n);
                 // SAFETY: rows `g * units + b * n ..` of the weight; the gate's columns of the block.
                 unsafe {
-                    let src = w.add((g * self.units + b * n) * columns);
-                    let dst = to.add(b * columns * groups * n + g * n);
-                    for k in 0..columns {
+                    let src = w.add((g * self.units + b * n) * self.columns);
+                    let dst = to.add(b * depth * groups * n + g * n);
+                    for k in 0..depth {
                         for u in 0..n {
-                            *dst.add(k * groups * n + u) = if u < count { *src.add(u * columns + k) } else { 0.0 };
+                            let word = if u < count {
+                                self.word(src.add(u * self.columns), k)
+                            } else {
+                                0.0
+                            };
+                            *dst.add(k * groups * n + u) = word;
                         }
                     }
                 }
             }
+        }
+    }
+
+    /// Word `k` of a packed row of the weight.
+    ///
+    /// # Safety
+    /// The row has all columns.
+    #[inline(always)]
+    unsafe fn word(&self, row: *const f32, k: usize) -> f32 {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if !self.in_pairs {
+                return *row.add(k);
+            }
+            let element = |i: usize| {
+                if i < self.columns {
+                    bf16::from_f32(*row.add(i))
+                } else {
+                    bf16::ZERO
+                }
+            };
+            let [low, high] = [2 * k, 2 * k + 1].map(|i| u32::from(element(i).to_bits()));
+            f32::from_bits(low | high << 16)
         }
     }
 
@@ -59,7 +101,14 @@ impl Matrix {
             let got = constant.len();
             return Err(PlanError::Constant { need, got });
         }
-        let key = [4, self.groups, self.units, self.columns, self.block];
+        let key = [
+            4,
+            self.groups,
+            self.units,
+            self.columns,
+            self.block,
+            self.in_pairs as usize,
+        ];
         Ok(constant.get_or_pack(&key, |bytes| {
             let w = crate::math::matmul::packed::to_aligned_f32(bytes);
             let mut packed = AlignedBytes::zeroed_in_huge_pages(self.len() * 4);

@@ -206,10 +206,12 @@ fn print_special(special: &Special) -> (&'static str, String) {
             cell,
             reverse,
             projected,
+            in_bf16,
         } => {
             let cell = format!("{cell:?}").to_lowercase();
             let [reverse, projected] = [*reverse, *projected].map(u8::from);
-            let flags = format!("reverse={reverse} projected={projected}");
+            let bf16 = if *in_bf16 { " bf16=1" } else { "" };
+            let flags = format!("reverse={reverse} projected={projected}{bf16}");
             ("recurrent", format!(" cell={cell} {flags}"))
         }
         Special::Grouped(groups) => ("grouped", print_groups(groups)),

@@ -39,6 +39,7 @@ pub(super) fn parse_special(line: &RightSide) -> ParseResult<Special> {
             cell: line.required_attribute("cell", parse_cell)?,
             reverse: line.flag("reverse")?,
             projected: line.flag("projected")?,
+            in_bf16: line.flag("bf16")?,
         },
         "grouped" => Special::Grouped(parse_groups(line)?),
         "attention" => Special::Attention(parse_attention(line)?),
