@@ -19,8 +19,6 @@ use super::contract::{
     Constant, PlanError, Recurrent, RecurrentArgs, RecurrentCell, RecurrentConstants, RecurrentPlan,
 };
 use super::pairs::PairKernels;
-#[cfg(target_arch = "x86_64")]
-use super::pairs::pack::narrow_row;
 use super::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::target::{Isa, PairUnit};
@@ -58,6 +56,7 @@ pub(super) fn plan(
     let in_pairs = desc.in_bf16 && has_dots;
     let weight = Matrix {
         in_pairs,
+        isa,
         groups: desc.cell.gates(),
         units: desc.hidden,
         columns: desc.state_size(),
@@ -65,6 +64,7 @@ pub(super) fn plan(
     };
     let projection = desc.projected.map(|units| Matrix {
         in_pairs,
+        isa,
         groups: 1,
         units,
         columns: desc.hidden,
@@ -128,26 +128,6 @@ unsafe fn pack_fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const
         unsafe { m.pack(raw, own.as_mut_ptr()) };
     }
     own
-}
-
-/// Rounds rows to pairs of bf16. An element is added to rows with an odd number of them: zero.
-///
-/// # Safety
-/// `from` is readable for `[rows, columns]`, and `to` is writable for as many pairs.
-#[cfg(target_arch = "x86_64")]
-unsafe fn round_rows(isa: Isa, from: *const f32, [rows, columns]: [usize; 2], to: *mut f32) {
-    let to = to.cast::<u16>();
-    let stride = columns.next_multiple_of(2);
-    for r in 0..rows {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let row = to.add(r * stride);
-            narrow_row(isa)(from.add(r * columns), columns, row);
-            if columns < stride {
-                *row.add(columns) = 0;
-            }
-        }
-    }
 }
 
 fn weight_start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
@@ -221,7 +201,7 @@ impl F32RecurrentPlan {
         #[cfg(target_arch = "x86_64")]
         if m.in_pairs {
             // SAFETY: guaranteed by the caller; the buffer has the pairs.
-            unsafe { round_rows(self.isa, job.before, [self.desc.batch, m.columns], pairs.as_mut_ptr()) };
+            unsafe { m.round_rows(job.before, self.desc.batch, pairs.as_mut_ptr()) };
             job.factors = pairs.as_ptr();
             kernel = step_of_pairs;
         }

@@ -1,8 +1,11 @@
 //! Weights of recurrent layers, packed in the order in which steps read them.
 
 use crate::math::contract::{Constant, PlanError};
+use crate::math::pairs::pack::narrow_row;
+use crate::math::scratch;
+use crate::math::transpose::transpose;
+use crate::target::Isa;
 use crate::tensor::AlignedBytes;
-use half::bf16;
 use std::sync::Arc;
 
 /// Steps with fewer multiply-adds stay on one thread.
@@ -20,6 +23,7 @@ pub(super) struct Matrix {
     pub columns: usize,
     /// The number of units in a block.
     pub block: usize,
+    pub isa: Isa,
     /// Whether the elements of two columns are packed as a pair of bf16, in the place of one f32.
     pub in_pairs: bool,
 }
@@ -48,49 +52,41 @@ impl Matrix {
     /// # Safety
     /// `w` is readable for `[groups * units, columns]`, `to` writable for the packed length.
     pub(super) unsafe fn pack(&self, w: *const f32, to: *mut f32) {
-        let (depth, n, groups) = (self.depth(), self.block, self.groups);
-        for b in 0..self.blocks() {
-            for g in 0..groups {
-                let count = n.min(self.units - b * n);
-                // SAFETY: rows `g * units + b * n ..` of the weight; the gate's columns of the block.
-                unsafe {
-                    let src = w.add((g * self.units + b * n) * self.columns);
-                    let dst = to.add(b * depth * groups * n + g * n);
-                    for k in 0..depth {
-                        for u in 0..n {
-                            let word = if u < count {
-                                self.word(src.add(u * self.columns), k)
-                            } else {
-                                0.0
-                            };
-                            *dst.add(k * groups * n + u) = word;
-                        }
-                    }
+        let (depth, n) = (self.depth(), self.block);
+        let row = self.groups * n;
+        let mut words = scratch::take_buffer(if self.in_pairs { n * depth } else { 0 });
+        for i in 0..self.blocks() * self.groups {
+            let (b, g) = (i / self.groups, i % self.groups);
+            let count = n.min(self.units - b * n);
+            // SAFETY: rows `g * units + b * n ..` of the weight; the gate's columns of the block.
+            unsafe {
+                let mut src = w.add((g * self.units + b * n) * self.columns);
+                let dst = to.add(b * depth * row + g * n);
+                if self.in_pairs {
+                    self.round_rows(src, count, words.as_mut_ptr());
+                    src = words.as_ptr();
+                }
+                transpose(src, depth, count, depth, dst, row);
+                if count < n {
+                    (0..depth).for_each(|k| dst.add(k * row + count).write_bytes(0, n - count));
                 }
             }
         }
     }
 
-    /// Word `k` of a packed row of the weight.
+    /// Rounds rows of the weight or the state to pairs of bf16. Zero makes a pair of the last of an odd number of elements.
     ///
     /// # Safety
-    /// The row has all columns.
-    #[inline(always)]
-    unsafe fn word(&self, row: *const f32, k: usize) -> f32 {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            if !self.in_pairs {
-                return *row.add(k);
+    /// `from` is readable for `rows` rows of the columns, and `to` is writable for as many pairs.
+    pub(super) unsafe fn round_rows(&self, from: *const f32, rows: usize, to: *mut f32) {
+        let (to, row) = (to.cast::<u16>(), 2 * self.depth());
+        for r in 0..rows {
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let to = to.add(r * row);
+                narrow_row(self.isa)(from.add(r * self.columns), self.columns, to);
+                to.add(self.columns).write_bytes(0, row - self.columns);
             }
-            let element = |i: usize| {
-                if i < self.columns {
-                    bf16::from_f32(*row.add(i))
-                } else {
-                    bf16::ZERO
-                }
-            };
-            let [low, high] = [2 * k, 2 * k + 1].map(|i| u32::from(element(i).to_bits()));
-            f32::from_bits(low | high << 16)
         }
     }
 
