@@ -274,6 +274,12 @@ impl PairKernels {
         }
     }
 
+    /// Whether blocks of 32 sums are rounded to bf16 by the processor.
+    pub(super) fn rounds_blocks(&self) -> bool {
+        let converts = self.unit != PairUnit::Widening && self.isa == Isa::Avx512;
+        cfg!(target_arch = "x86_64") && converts && !self.are_bytes()
+    }
+
     /// Whether blocks can add to the sums that are there.
     pub(super) fn adds_to_sums(&self) -> bool {
         self.unit != PairUnit::Tiles && !self.are_bytes()

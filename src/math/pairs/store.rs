@@ -10,7 +10,7 @@ use super::{COLS, PairKernels, SumRows};
 use crate::math::contract::ColumnAffine;
 use crate::math::isa::per_isa;
 use crate::math::simd::{Bf16, prefetch};
-use crate::target::{Isa, PairUnit};
+use crate::target::PairUnit;
 
 /// Where the elements of a part of a result are stored.
 #[derive(Clone, Copy)]
@@ -73,8 +73,7 @@ pub(in crate::math) struct StoreJob {
 
 /// Whether a [`StoreJob`] with these kernels can compute a [`ColumnAffine`].
 pub(in crate::math) fn applies_affine(kernels: &PairKernels, wide: bool) -> bool {
-    let converts = matches!(kernels.unit, PairUnit::Tiles | PairUnit::Dots) && kernels.isa == Isa::Avx512;
-    cfg!(target_arch = "x86_64") && converts && !wide && !kernels.are_bytes()
+    kernels.rounds_blocks() && !wide
 }
 
 impl StoreJob {

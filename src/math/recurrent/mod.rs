@@ -21,7 +21,7 @@ use super::contract::{
 use super::pairs::PairKernels;
 use super::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
-use crate::target::{Isa, PairUnit};
+use crate::target::Isa;
 use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 use step::step;
@@ -52,8 +52,7 @@ pub(super) fn plan(
         return Err(PlanError::Size);
     }
     let isa = kernels.isa;
-    let has_dots = cfg!(target_arch = "x86_64") && isa == Isa::Avx512 && kernels.unit != PairUnit::Widening;
-    let in_pairs = desc.in_bf16 && has_dots;
+    let in_pairs = desc.in_bf16 && kernels.rounds_blocks();
     let weight = Matrix {
         in_pairs,
         isa,

@@ -1,7 +1,7 @@
 //! Compares layers with their definition in f64, on every instruction set level.
 
 use super::*;
-use crate::target::Target;
+use crate::target::{PairUnit, Target};
 use half::bf16;
 
 fn values(n: usize, seed: usize) -> Vec<f32> {

@@ -6,7 +6,7 @@ use super::row_pairs;
 use super::taps::{RowAffine, RowJob, row_kernel};
 use super::{cut_channels, finished_part, run_parts};
 use crate::math::contract::{ColumnAffine, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, PlanError};
-use crate::math::pairs::{PairKernels, store};
+use crate::math::pairs::PairKernels;
 use crate::math::scratch;
 use crate::parallel::Pool;
 use crate::target::Isa;
@@ -35,7 +35,7 @@ pub(super) struct RowDepthwise {
 fn choose_kernel(kernels: &PairKernels, conv: &Conv, weight: Constant) -> (unsafe fn(&RowJob), BlockOrder, usize) {
     let (size, stride, isa) = (conv.kernel[2], conv.stride[2], kernels.isa);
     #[cfg(target_arch = "x86_64")]
-    if store::applies_affine(kernels, false) && weight.with_bytes(are_finite) {
+    if kernels.rounds_blocks() && weight.with_bytes(are_finite) {
         return (
             row_pairs::pair_kernel(size, stride),
             BlockOrder::Fours,
