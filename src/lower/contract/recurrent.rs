@@ -157,6 +157,16 @@ impl RecurrentNetwork {
         Ok(Val::Tuple(results))
     }
 
+    /// What a layer does in a step.
+    fn step(&self, reverse: bool) -> Special {
+        Special::Recurrent {
+            cell: self.cell,
+            reverse,
+            projected: self.projected,
+            in_bf16: self.dtype == DType::BF16,
+        }
+    }
+
     /// Pushes one layer in one direction. Returns its outputs `[time, batch, hidden]` and its last states `[1, batch,
     /// hidden]`.
     fn push_direction(
@@ -182,12 +192,7 @@ impl RecurrentNetwork {
         operands.extend(p.get(3));
         let operands = operands.into_iter().map(|o| make_contiguous(tir, o));
         let args = operands.collect::<OpResult<Vec<_>>>()?;
-        let special = Special::Recurrent {
-            cell: self.cell,
-            reverse,
-            projected: self.projected,
-            in_bf16: self.dtype == DType::BF16,
-        };
+        let special = self.step(reverse);
         let lstm = (self.cell == RecurrentCell::Lstm) as usize;
         let def = Def::Special { args, special };
         let steps = time * batch * state;

@@ -131,14 +131,26 @@ impl Bf16Attention {
                     }
                 }
             }
-            let job = EndJob {
-                out: w.sums.as_mut_ptr(),
-                row: d.value_size,
-                rows: n,
-                size: d.value_size,
-                sum: state[1],
-                masked: d.of_masked() as f32,
-            };
+            self.write_rows(h, q0, n, state[1], w);
+        }
+    }
+
+    /// Divides the sums of `n` rows by `sum`, the sums of their weights, and writes them to the result from query `q0` on.
+    ///
+    /// # Safety
+    /// As for [`Bf16Attention::run_range`].
+    unsafe fn write_rows(&self, h: &HeadOperands<u16>, q0: usize, n: usize, sum: *const f32, w: &mut Work) {
+        let d = &self.desc;
+        let job = EndJob {
+            out: w.sums.as_mut_ptr(),
+            row: d.value_size,
+            rows: n,
+            size: d.value_size,
+            sum,
+            masked: d.of_masked() as f32,
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
             end(self.kernels.isa)(&job);
             for r in 0..n {
                 let out = h.out.add((q0 + r) * d.out[2]);

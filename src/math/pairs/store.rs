@@ -50,6 +50,7 @@ impl Destination {
 }
 
 /// `c = clamp(alpha * sums + beta * addend)` on one block.
+#[derive(Clone, Copy)]
 pub(in crate::math) struct StoreJob {
     /// Rows of [`COLS`] sums.
     pub sums: *const f32,

@@ -12,6 +12,15 @@ use crate::target::PairUnit;
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 1024;
 
+/// Prefetches a group of `V` vectors of columns of B.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch_groups<const V: usize>(b: *const u16) {
+    for v in 0..V {
+        prefetch(b.wrapping_add(AHEAD + v * COLS).cast());
+    }
+}
+
 /// Computes the sums of one tile, whose first row is given.
 ///
 /// # Safety
@@ -82,12 +91,8 @@ unsafe fn dot_tile<const R: usize, const V: usize>(j: &PairJob, a: *const u8, su
             let mut a = a.wrapping_add(offset);
             for _ in 0..j.groups {
                 let mut columns = [load(b); V];
-                for v in 1..V {
-                    columns[v] = load(b.add(v * COLS));
-                }
-                for v in 0..V {
-                    prefetch(b.wrapping_add(AHEAD + v * COLS).cast());
-                }
+                (1..V).for_each(|v| columns[v] = load(b.add(v * COLS)));
+                prefetch_groups::<V>(b);
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
                     let x = std::mem::transmute::<__m512i, __m512bh>(x);
@@ -123,12 +128,8 @@ unsafe fn byte_dot_tile<const R: usize, const V: usize, const SIGNED: bool>(j: &
             let mut a = a.wrapping_add(segment);
             for _ in 0..j.groups {
                 let mut columns = [_mm512_loadu_si512(b.cast()); V];
-                for v in 1..V {
-                    columns[v] = _mm512_loadu_si512(b.add(v * COLS).cast());
-                }
-                for v in 0..V {
-                    prefetch(b.wrapping_add(AHEAD + v * COLS).cast());
-                }
+                (1..V).for_each(|v| columns[v] = _mm512_loadu_si512(b.add(v * COLS).cast()));
+                prefetch_groups::<V>(b);
                 for r in 0..R {
                     let x = _mm512_set1_epi32(a.add(r * j.a_row).cast::<i32>().read_unaligned());
                     let x = if SIGNED { _mm512_xor_si512(x, offset) } else { x };

@@ -98,36 +98,23 @@ impl Bf16Attention {
     /// As for [`Bf16Attention::multiply`].
     #[inline]
     unsafe fn multiply_panel(&self, blocks: &mut PairBlocks, p: &PanelProduct, panel: usize) {
-        let (a, n) = (p.a, p.rows);
-        let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
-        let second = a.first.wrapping_add(first * a.row * self.kernels.row_element());
         let c = p.out.wrapping_add(panel * COLS);
         // The elements after the last column are not part of another row.
         let has_room = (panel + 1) * COLS <= p.out_row;
         let in_place = has_room && (!p.adds || self.kernels.adds_to_sums());
-        let job = PairJob {
-            a: [a.first, second],
-            rows: [first, n - first],
-            a_row: a.row * self.kernels.row_element(),
-            segments: &[0],
-            groups: p.run / self.kernels.group(),
-            b: p.panels.wrapping_add(panel * p.run * COLS),
-            cols: COLS.min(p.cols - panel * COLS),
-            adds: p.adds && in_place,
-            next: p.panels,
-        };
-        let sums = SumRows {
-            first: c,
-            row: p.out_row,
-        };
+        let job = self.panel_job(p, panel, p.adds && in_place);
         // SAFETY: guaranteed by the caller.
         unsafe {
             if in_place {
+                let sums = SumRows {
+                    first: c,
+                    row: p.out_row,
+                };
                 return blocks.compute_into(&job, sums);
             }
             let store = StoreJob {
                 sums: blocks.compute(&job),
-                rows: n,
+                rows: p.rows,
                 cols: job.cols,
                 c: c.cast(),
                 c_row: p.out_row,
@@ -139,6 +126,24 @@ impl Bf16Attention {
                 affine: None,
             };
             store.run(&self.kernels);
+        }
+    }
+
+    /// The product of all rows with one panel.
+    fn panel_job(&self, p: &PanelProduct, panel: usize, adds: bool) -> PairJob<'static> {
+        let (a, n) = (p.a, p.rows);
+        let first = if n > self.kernels.rows { n.div_ceil(2) } else { n };
+        let a_row = a.row * self.kernels.row_element();
+        PairJob {
+            a: [a.first, a.first.wrapping_add(first * a_row)],
+            rows: [first, n - first],
+            a_row,
+            segments: &[0],
+            groups: p.run / self.kernels.group(),
+            b: p.panels.wrapping_add(panel * p.run * COLS),
+            cols: COLS.min(p.cols - panel * COLS),
+            adds,
+            next: p.panels,
         }
     }
 }

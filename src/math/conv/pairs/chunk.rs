@@ -175,19 +175,17 @@ impl PairConv {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
-                let first = tiles[0].first(self.window.out[2]);
-                return blocks.compute_into(&job, to.sum_rows([first, panels.start(p)]));
+                return blocks.compute_into(&job, to.sum_rows([tiles[0].first(self.window.out[2]), panels.start(p)]));
             }
-            for tile in &tiles {
-                self.store_job((o, to), std::ptr::null(), tile, p).prefetch();
-            }
+            let stores = tiles.map(|tile| self.store_job((o, to), &tile, p));
+            stores.iter().for_each(StoreJob::prefetch);
             let mut sums = match &self.window.visible {
                 Some(columns) => self.sum_visible_taps(blocks, &job, &tiles, (columns, used.start)),
                 None => blocks.compute(&job),
             };
-            for tile in tiles {
-                self.store_job((o, to), sums, &tile, p).run(&self.kernels);
-                sums = sums.add(tile.count * COLS);
+            for store in stores {
+                StoreJob { sums, ..store }.run(&self.kernels);
+                sums = sums.add(store.rows * COLS);
             }
         }
     }
@@ -250,20 +248,14 @@ impl PairConv {
         sums.first
     }
 
-    /// The job that stores the sums of a tile of panel `p`.
+    /// The job that stores the sums of a tile of panel `p`, once they are known.
     #[inline]
-    fn store_job(
-        &self,
-        (o, to): (&ImageOperands, &Destination),
-        sums: *const f32,
-        tile: &PixelTile,
-        p: usize,
-    ) -> StoreJob {
+    fn store_job(&self, (o, to): (&ImageOperands, &Destination), tile: &PixelTile, p: usize) -> StoreJob {
         let first_col = self.window.panels.start(p);
         let (pixels, pixel): (usize, _) = (self.window.out.iter().product(), tile.first(self.window.out[2]));
         let first = (o.image * pixels + pixel) * self.conv.out_channels + first_col;
         StoreJob {
-            sums,
+            sums: std::ptr::null(),
             rows: tile.count,
             cols: self.window.panels.cols(p),
             c: to.at([pixel, first_col], self.conv.dtype.size()),

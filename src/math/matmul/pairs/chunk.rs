@@ -240,19 +240,18 @@ impl PairMatMulPlan {
             if self.kernels.are_bytes() && self.kernels.writes_exactly(job.cols) {
                 return blocks.compute_into(&job, to.sum_rows([r0, p * COLS]));
             }
-            let mut store = self.store_job((x, to), std::ptr::null(), [r0, n], [p * COLS, job.cols]);
+            let store = self.store_job((x, to), [r0, n], [p * COLS, job.cols]);
             store.prefetch();
-            store.sums = blocks.compute(&job);
-            store.run(&self.kernels);
+            let sums = blocks.compute(&job);
+            StoreJob { sums, ..store }.run(&self.kernels);
         }
     }
 
-    /// The job that stores the sums of a block: its first row and their number, its first column and their number.
+    /// The job that stores the sums of a block, once they are known: its first row and their number, its first column and their number.
     #[inline]
     fn store_job(
         &self,
         (x, to): (&MatrixOperands, &Destination),
-        sums: *const f32,
         [r0, rows]: [usize; 2],
         [c0, cols]: [usize; 2],
     ) -> StoreJob {
@@ -262,7 +261,7 @@ impl PairMatMulPlan {
             (Source::new(x.args.addend, self.is_wide()).skip(first), [s.row, s.col])
         });
         StoreJob {
-            sums,
+            sums: std::ptr::null(),
             rows,
             cols,
             c: to.at([r0, c0], self.result_dtype().size()),

@@ -205,9 +205,8 @@ fn index_select_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 /// Writes the slices of `x` along `dim` at `index`; torch's error of `embedding` and `index_select` if an index is out of bounds.
 fn select_rows(x: &Tensor, dim: usize, index: &[i64], out: &mut ViewMut<'_>, pool: &Pool) -> OpResult<()> {
     let (outer, n, inner) = sizes_around(x.shape(), dim);
-    let (size, count) = (x.dtype().size(), index.len());
+    let (size, count, unit) = (x.dtype().size(), index.len(), index.len() * inner);
     let (src, dst) = (x.bytes(), out.bytes_mut());
-    let unit = count * inner;
     // A long list of elements is checked while it is read.
     if inner == 1 && !dst.is_empty() && unit > SHORT_UNIT {
         return with_word!(size, src, dst, |src, dst| select_elements(src, dst, n, index, pool));
