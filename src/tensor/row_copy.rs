@@ -20,9 +20,21 @@ pub(crate) fn copy_row<T: Copy>(from: &[T], to: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if LONG.contains(&size_of_val(from)) && from.len() == to.len() && thread_target().isa() != Isa::Portable {
         // SAFETY: both rows have this many bytes, more than a vector, and the machine has AVX2. Copies of bytes may be of any type.
-        return unsafe { copy_vectors(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(from)) };
+        return unsafe { copy_long_row(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(from)) };
     }
     to.copy_from_slice(from);
+}
+
+/// [`copy_vectors`], out of line: callers copy most rows by `memcpy`.
+///
+/// # Safety
+/// As for [`copy_vectors`].
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn copy_long_row(from: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { copy_vectors(from, to, n) };
 }
 
 /// Copies rows of `n` elements to others. One choice of the method serves all, and vectors copy short rows too.

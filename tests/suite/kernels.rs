@@ -94,7 +94,7 @@ fn adaptive_pools_of_equal_windows_are_kernels() {
     }
 }
 
-/// Two layers in both directions, with states and without biases: f32 steps between conversions.
+/// Two layers in both directions, with states and without biases: steps between conversions.
 #[test]
 fn recurrent_networks_of_half_types_are_steps() {
     let dir = Dir::new("half-recurrent");
@@ -119,7 +119,13 @@ fn recurrent_networks_of_half_types_are_steps() {
                 "b=randn:5",
                 "d=randn:6",
             ];
-            let ran = fxc(&[&["run", &file, "--check"][..], &inputs].concat());
+            // Products of bf16 round the state, as PyTorch's do, and weights of this size amplify it.
+            let tolerance: &[&str] = if dtype == "bf16" {
+                &["--rtol", "2e-2", "--atol", "3e-2"]
+            } else {
+                &[]
+            };
+            let ran = fxc(&[&["run", &file, "--check"][..], tolerance, &inputs].concat());
             assert!(ran.code == 0, "{dtype} {call}: {}{}", ran.out, ran.err);
             let profile = fxc(&[&["bench", &file, "--seconds", "0.01", "--profile"][..], &inputs].concat());
             let all = format!("{}{}", profile.out, profile.err);
