@@ -320,6 +320,19 @@ impl Sizes {
         }
     }
 
+    /// The broadcast of two sizes of which neither is 1. A size that is at most 1, as that of a slice of one element, is taken for 1.
+    fn broadcast_dim(&mut self, a: &Dim, b: &Dim, title: impl FnOnce() -> String) -> OpResult<Dim> {
+        let is_symbolic = |d: &Dim| matches!(d, Dim::Poly(_));
+        let is_small = |d: &Dim| is_symbolic(d) && d.upper_bound().is_some_and(|most| most <= 1);
+        let (small, other) = match (is_small(a), is_small(b)) {
+            (true, false) => (a, b),
+            (false, true) => (b, a),
+            _ => return self.unify_dims(a, b, title),
+        };
+        self.equations.push((small.clone(), Dim::Const(1), title()));
+        Ok(other.clone())
+    }
+
     /// The broadcast of two shapes, with torch's error text.
     pub fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> OpResult<Vec<Dim>> {
         let rank = a.len().max(b.len());
@@ -331,7 +344,7 @@ impl Sizes {
                 (Some(x), None) | (None, Some(x)) => Ok(x),
                 (Some(Dim::Const(1)), Some(y)) => Ok(y),
                 (Some(x), Some(Dim::Const(1))) => Ok(x),
-                (Some(x), Some(y)) => self.unify_dims(&x, &y, || {
+                (Some(x), Some(y)) => self.broadcast_dim(&x, &y, || {
                     format!(
                         "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}"
                     )
@@ -346,3 +359,21 @@ impl Sizes {
 
 /// A type rule: computes the type of an op's result from the types of its arguments.
 pub(crate) type TypeRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<Type>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_at_most_one_are_broadcast() {
+        let n = Dim::var("N");
+        let first = Dim::Const(1).min_of(&n);
+        for (a, b) in [(&n, &first), (&first, &n)] {
+            let mut sizes = Sizes::default();
+            let shape = sizes.broadcast(std::slice::from_ref(a), std::slice::from_ref(b));
+            assert_eq!(shape.ok(), Some(vec![n.clone()]));
+            let guards: Vec<_> = sizes.equations.iter().map(|(x, y, _)| (x, y)).collect();
+            assert_eq!(guards, [(&first, &Dim::Const(1))]);
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Bounds on sizes: of the expressions that describe them, and of their values.
 
-use super::{Atom, Dim, SizeExpr};
+use super::{Atom, Dim, SizeExpr, floor_div};
 use std::cell::Cell;
 
 /// The maximal number of atoms in an expression. A product of a size with itself doubles them, so thirty products would have a thousand
@@ -26,11 +26,43 @@ pub(crate) fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, bool) {
 }
 
 impl Dim {
+    /// A number that the size does not exceed, whatever the values of its variables; `None` without one.
+    pub(crate) fn upper_bound(&self) -> Option<i64> {
+        match self {
+            Dim::Const(c) => Some(*c),
+            Dim::Unknown => None,
+            Dim::Poly(terms) => terms.iter().try_fold(0i64, |sum, t| {
+                let most = match &t.factors[..] {
+                    [] => t.coef,
+                    [atom] if t.coef > 0 => atom.upper_bound()?.checked_mul(t.coef)?,
+                    all if t.coef < 0 && all.iter().all(Atom::is_nonnegative) => 0,
+                    _ => return None,
+                };
+                sum.checked_add(most)
+            }),
+        }
+    }
+
     /// The size, or unknown if its expression is too large.
     pub(super) fn bounded(self) -> Dim {
         match take_atoms_of_dim(&self, &mut MAX_ATOMS.clone()) {
             Some(()) => self,
             None => Dim::Unknown,
+        }
+    }
+}
+
+impl Atom {
+    fn upper_bound(&self) -> Option<i64> {
+        match self {
+            Atom::Var(_) | Atom::Expr(_) => None,
+            Atom::Min(a, b) => a.upper_bound().into_iter().chain(b.upper_bound()).min(),
+            Atom::Max(a, b) => Some(a.upper_bound()?.max(b.upper_bound()?)),
+            Atom::FloorDiv(a, b) => b
+                .as_const()
+                .filter(|b| *b > 0)
+                .and_then(|b| Some(floor_div(a.upper_bound()?, b))),
+            Atom::Mod(_, b) => b.as_const().filter(|b| *b > 0).map(|b| b - 1),
         }
     }
 }
@@ -98,6 +130,18 @@ mod tests {
         assert_eq!((0..30).fold(n.clone(), |d, _| both(&d)), Dim::Unknown);
         let scaled = |d: &Dim| d.scale_by(1.5).add(&d.scale_by(2.5));
         assert_eq!((0..30).fold(n.clone(), |d, _| scaled(&d)), Dim::Unknown);
+    }
+
+    #[test]
+    fn upper_bounds_hold_for_all_values() {
+        let (n, c) = (Dim::var("N"), Dim::Const);
+        assert_eq!(n.upper_bound(), None);
+        assert_eq!(c(1).min_of(&n).upper_bound(), Some(1));
+        assert_eq!(n.modulo(&c(3)).upper_bound(), Some(2));
+        assert_eq!(c(5).sub(&n).upper_bound(), Some(5));
+        let part = c(6).min_of(&n).sub(&c(4)).floordiv(&c(2));
+        assert_eq!(part.upper_bound(), Some(1));
+        assert_eq!(part.mul(&n).upper_bound(), None);
     }
 
     #[test]
