@@ -79,6 +79,8 @@ def _program(
     """The exported program of a module or function. An exported program is returned unchanged."""
     torch = _import_torch()
     if _is_exported(module):
+        if kwargs or dynamic_shapes is not None:
+            raise TypeError("an exported program has its own example and sizes: pass neither keyword arguments nor dynamic_shapes")
         return module
     if not isinstance(module, torch.nn.Module):
         if not callable(module):

@@ -105,6 +105,8 @@ def test_options_of_a_program_may_be_keyword_arguments() -> None:
         fxc.compile(program, thread=1)
     with pytest.raises(TypeError, match="dynamic_shapes"):
         fxc.compile(program, dynamic_shapes={})
+    with pytest.raises(TypeError, match="its own example"):
+        fxc.export(program, path="never.pt2", dynamic_shapes={})
 
 
 def _module(function: Any) -> Any:

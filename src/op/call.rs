@@ -322,9 +322,7 @@ impl Sizes {
 
     /// The broadcast of two sizes of which neither is 1. A size that is at most 1, as that of a slice of one element, is taken for 1.
     fn broadcast_dim(&mut self, a: &Dim, b: &Dim, title: impl FnOnce() -> String) -> OpResult<Dim> {
-        let is_symbolic = |d: &Dim| matches!(d, Dim::Poly(_));
-        let is_small = |d: &Dim| is_symbolic(d) && d.upper_bound().is_some_and(|most| most <= 1);
-        let (small, other) = match (is_small(a), is_small(b)) {
+        let (small, other) = match (a.is_at_most_one(), b.is_at_most_one()) {
             (true, false) => (a, b),
             (false, true) => (b, a),
             _ => return self.unify_dims(a, b, title),

@@ -55,7 +55,7 @@ pub struct Recurrent {
     pub reverse: bool,
     /// Whether there is a recurrent bias.
     pub bias: bool,
-    /// Whether the weights are numbers of bf16, and products round the state to bf16 where that is faster.
+    /// Whether products may round weights and states to bf16, where that is faster. The weights of a layer of bf16 are not changed by it.
     pub in_bf16: bool,
 }
 

@@ -193,6 +193,10 @@ impl F32RecurrentPlan {
     ///
     /// # Safety
     /// The job's operands are valid.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_mut, reason = "only x86-64 multiplies pairs")
+    )]
     unsafe fn run_product(&self, pool: &Pool, m: &Matrix, mut job: StepJob) {
         let (blocks, chunks) = (m.blocks(), m.chunk_count(self.desc.batch, pool.threads()));
         let mut kernel = step(self.isa);

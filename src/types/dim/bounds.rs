@@ -27,7 +27,7 @@ pub(crate) fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, bool) {
 
 impl Dim {
     /// A number that the size does not exceed, whatever the values of its variables; `None` without one.
-    pub(crate) fn upper_bound(&self) -> Option<i64> {
+    fn upper_bound(&self) -> Option<i64> {
         match self {
             Dim::Const(c) => Some(*c),
             Dim::Unknown => None,
@@ -41,6 +41,11 @@ impl Dim {
                 sum.checked_add(most)
             }),
         }
+    }
+
+    /// Whether this is a symbolic size that is 1 or 0, such as that of a slice of one element.
+    pub(crate) fn is_at_most_one(&self) -> bool {
+        matches!(self, Dim::Poly(_)) && self.upper_bound().is_some_and(|most| most <= 1)
     }
 
     /// The size, or unknown if its expression is too large.

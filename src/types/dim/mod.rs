@@ -326,8 +326,8 @@ fn multiply_terms(a: &Terms, b: &Terms) -> Option<Terms> {
 }
 
 /// Broadcasts two shapes, right-aligned. `Err(dim)` is the first output dim (from the left) whose sizes are known and
-/// differ. A symbolic size and a constant other than 1 yield the constant; two different symbolic sizes yield the
-/// first. The caller records both cases as guards.
+/// differ. A symbolic size that is at most 1 is taken for 1. Another and a constant other than 1 yield the constant; two different symbolic
+/// sizes yield the first. The caller records these cases as guards.
 pub(crate) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
     let rank = a.len().max(b.len());
     let aligned = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
@@ -338,6 +338,8 @@ pub(crate) fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
             (Some(x), Some(y)) if x == y => x,
             (Some(Dim::Const(1)), Some(y)) => y,
             (Some(x), Some(Dim::Const(1))) => x,
+            (Some(x), Some(y)) if x.is_at_most_one() && !y.is_at_most_one() => y,
+            (Some(x), Some(y)) if y.is_at_most_one() && !x.is_at_most_one() => x,
             (Some(Dim::Const(_)), Some(Dim::Const(_))) => return Err(i),
             (Some(c @ Dim::Const(_)), Some(_)) | (Some(_), Some(c @ Dim::Const(_))) => c,
             (Some(Dim::Unknown), Some(y)) => y,

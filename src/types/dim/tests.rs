@@ -30,4 +30,8 @@ fn broadcasting_aligns_right() {
     assert_eq!(broadcast_dims(&d(&[3, 1]), &d(&[4])), Ok(d(&[3, 4])));
     assert_eq!(broadcast_dims(&d(&[0]), &d(&[1])), Ok(d(&[0])));
     assert_eq!(broadcast_dims(&d(&[2]), &d(&[3])), Err(0));
+    let (n, first) = (Dim::var("N"), Dim::Const(1).min_of(&Dim::var("N")));
+    for [a, b] in [[&n, &first], [&first, &n]] {
+        assert_eq!(broadcast_dims(&[a.clone()], &[b.clone()]), Ok(vec![n.clone()]));
+    }
 }

@@ -3,8 +3,9 @@
 use crate::op::layout::StridedWindow;
 use crate::op::rows::fill::{copy_all, write_strided};
 use crate::op::rows::spell::list_text;
+use crate::op::rows::views::copy_in_rows;
 use crate::op::view::scattered_view;
-use crate::op::{Call, Meaning, MemoryUse, Op, OpBuilder, OpError, OpId, OpResult, Sizes, View};
+use crate::op::{Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, View};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{Dim, TensorType, Type, Val};
@@ -66,7 +67,7 @@ fn strided_write_rows() -> Vec<Op> {
                 let x = c.leaf("self")?;
                 let window = StridedWindow::from_call(&c.types())?;
                 window.check_bounds(&x.ty.numel(), x.dtype())?;
-                let rows = b.contiguous(x)?;
+                let rows = copy_in_rows(b, x)?;
                 let mut args = c.args.clone();
                 args[0] = (&rows).into();
                 b.op(OpId::AsStridedScatter, args).map(Val::Leaf)

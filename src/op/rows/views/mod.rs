@@ -6,6 +6,8 @@ mod getitem;
 mod slices;
 mod splits;
 
+pub(super) use slices::copy_in_rows;
+
 use crate::op::layout::has_format;
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimView, view_type};

@@ -105,6 +105,12 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.op(OpId::StridedScatter, args).map(Val::Leaf)
 }
 
+/// A copy in row-major order: the elements of a view may begin anywhere in its storage, which `as_strided` reads.
+pub(in crate::op::rows) fn copy_in_rows(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+    let contiguous = b.contiguous(x)?;
+    b.clone(&contiguous)
+}
+
 /// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this row once it knows the
 /// storage.
 fn strided_row() -> Op {
@@ -114,9 +120,7 @@ fn strided_row() -> Op {
             let x = c.leaf("self")?;
             let window = StridedWindow::from_call(&c.types())?;
             window.check_bounds(&x.ty.numel(), x.dtype())?;
-            // A copy, because the elements of a view may begin anywhere in its storage.
-            let contiguous = b.contiguous(x)?;
-            let rows = b.clone(&contiguous)?;
+            let rows = copy_in_rows(b, x)?;
             let args = [
                 (&rows).into(),
                 dims_val(&window.size),

@@ -194,8 +194,9 @@ fn strided_reads_the_elements_of_a_view() {
         %a = call_function strided(%row, [2], [2])
         %t = call_function t(%x)
         %b = call_function strided(%t, [2], [3], 1)
-        output (%a, %b)",
-        &[4., 6., 4., 3.],
+        %c = call_function strided_scatter(%row, %b, [2], [2])
+        output (%a, %b, %c)",
+        &[4., 6., 4., 3., 4., 5., 3.],
     );
 }
 
