@@ -32,6 +32,7 @@ fn broadcasting_aligns_right() {
     assert_eq!(broadcast_dims(&d(&[2]), &d(&[3])), Err(0));
     let (n, first) = (Dim::var("N"), Dim::Const(1).min_of(&Dim::var("N")));
     for [a, b] in [[&n, &first], [&first, &n]] {
-        assert_eq!(broadcast_dims(&[a.clone()], &[b.clone()]), Ok(vec![n.clone()]));
+        let [a, b] = [a, b].map(std::slice::from_ref);
+        assert_eq!(broadcast_dims(a, b), Ok(vec![n.clone()]));
     }
 }
