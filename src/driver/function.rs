@@ -287,9 +287,9 @@ impl Function {
         if matches!(self.general, SymbolicModule::Later) {
             self.general = SymbolicModule::optimize(session, &self.module, &self.request);
         }
-        let (module, ready) = match &mut self.general {
-            SymbolicModule::Made(general) => general.compile_sizes(session, &self.name, &request, bound)?,
-            _ => compile_module(session, &self.name, self.module.clone(), &request)?,
+        let (module, ready) = match self.general.fitting(&bound.dims) {
+            Some(general) => general.compile_sizes(session, &self.name, &request, bound)?,
+            None => compile_module(session, &self.name, self.module.clone(), &request)?,
         };
         self.noted |= session.diagnostics.len() > reported;
         self.keep(session, &ready, &bound.types);

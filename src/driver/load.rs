@@ -246,7 +246,7 @@ fn survey_file(mut module: GraphModule, tree: &ast::File, mut findings: Diagnost
     };
     let linted = graph::lint_around(&module, &gaps);
     gaps.add_findings(&linted);
-    let inferred = infer::infer_around(&mut module, &InferOptions::default(), &gaps);
+    let inferred = infer::infer_around(&mut module, &InferOptions::default(), &gaps).diagnostics;
     let rules_read = |i: &ast::Item| match i {
         ast::Item::Rewrite(r) => !findings.iter().any(|d| {
             d.labels

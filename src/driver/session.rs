@@ -7,7 +7,7 @@ use super::stage::{Observer, Stage, StageProduct};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics, limits};
 use crate::graph::{self, Gaps, GraphModule};
-use crate::infer::{self, InferOptions};
+use crate::infer::{self, InferOptions, Inference};
 use crate::math::{self, contract::Precision};
 use crate::parallel::{CancelToken, Pool};
 use crate::pass;
@@ -236,6 +236,11 @@ impl Session {
     /// Lints the module and infers the type of every node. `inputs` are the types of the entry graph's inputs, which
     /// may be more specific than the declared types.
     pub fn check(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<()> {
+        self.check_sizes(module, inputs).map(drop)
+    }
+
+    /// [`Session::check`] that also returns the sizes and equations that the types rely on.
+    pub(super) fn check_sizes(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<Inference> {
         self.check_cancelled()?;
         let start = Instant::now();
         let linted = graph::lint(module);
@@ -254,13 +259,13 @@ impl Session {
         let options = InferOptions {
             inputs: inputs.to_vec(),
         };
-        let findings = infer::infer_around(module, &options, &gaps);
-        self.take_findings(findings)?;
+        let mut inference = infer::infer_around(module, &options, &gaps);
+        self.take_findings(std::mem::take(&mut inference.diagnostics))?;
         if !sound {
             return Err(Reported);
         }
         self.took_since(Stage::Check, StageProduct::Module(module), start);
-        Ok(())
+        Ok(inference)
     }
 
     /// Runs the passes over a checked module.

@@ -12,6 +12,7 @@ use super::ready::Ready;
 use super::session::{Reported, Session, Staged};
 use crate::artifact::same_code;
 use crate::graph::{GraphModule, NodeId};
+use crate::infer::Inference;
 use crate::lower::{Binding, SizedNodes};
 use crate::program::Program;
 use crate::types::{TensorType, Type};
@@ -29,6 +30,8 @@ pub(super) enum SymbolicModule {
 /// A module that was optimised with symbolic sizes.
 pub(super) struct SizedModule {
     module: Arc<GraphModule>,
+    /// What the passes relied on.
+    assumed: Inference,
     sized: SizedNodes,
     direct: DirectLowering,
 }
@@ -48,19 +51,28 @@ impl SymbolicModule {
     /// wrong: the compilation for fixed sizes then reports the errors.
     pub(super) fn optimize(session: &mut Session, module: &GraphModule, request: &Request) -> SymbolicModule {
         match optimized_for_symbols(session, module, request) {
-            Some(module) => SymbolicModule::Made(Box::new(SizedModule::new(module, request))),
+            Some((module, assumed)) => SymbolicModule::Made(Box::new(SizedModule::new(module, assumed, request))),
             None => SymbolicModule::None,
+        }
+    }
+
+    /// The module for these sizes. `None` if they do not satisfy the equations that the passes relied on, such as sizes that broadcast.
+    pub(super) fn fitting(&mut self, sizes: &Dims) -> Option<&mut SizedModule> {
+        match self {
+            SymbolicModule::Made(m) if m.assumed.holds_for(&|name| sizes.get(name).copied()) => Some(m),
+            _ => None,
         }
     }
 }
 
 impl SizedModule {
-    fn new(module: GraphModule, request: &Request) -> SizedModule {
+    fn new(module: GraphModule, assumed: Inference, request: &Request) -> SizedModule {
         let folds = !request.passes.skip.iter().any(|s| s == "fold");
         let limit = if folds { request.passes.fold_limit } else { 0 };
         let sized = module.entry().map(|g| SizedNodes::find_in(&module, g, limit));
         SizedModule {
             module: Arc::new(module),
+            assumed,
             sized: sized.unwrap_or_default(),
             direct: DirectLowering::Unknown,
         }
@@ -127,8 +139,12 @@ pub(super) fn compile_module(
     Ok((Arc::new(compilation.module), ready))
 }
 
-/// The module checked and optimised with its declared types.
-fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &Request) -> Option<GraphModule> {
+/// The module checked and optimised with its declared types, and what these types rely on.
+fn optimized_for_symbols(
+    session: &mut Session,
+    module: &GraphModule,
+    request: &Request,
+) -> Option<(GraphModule, Inference)> {
     let graph = module.entry()?;
     let declared = |n: NodeId| graph[n].meta.ty.as_ref();
     let symbolic = |t: &Type| {
@@ -143,11 +159,12 @@ fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &
         return None;
     }
     let mut module = module.clone();
-    session.try_work(|s| {
-        s.check(&mut module, &[])?;
-        s.optimize(&mut module, &request.passes)
+    let assumed = session.try_work(|s| {
+        let assumed = s.check_sizes(&mut module, &[])?;
+        s.optimize(&mut module, &request.passes)?;
+        Ok(assumed)
     })?;
-    Some(module)
+    Some((module, assumed))
 }
 
 #[cfg(test)]

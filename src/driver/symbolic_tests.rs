@@ -177,3 +177,29 @@ fn a_size_that_does_not_fit_is_an_error_as_before() {
     );
     assert!(model.call(&[6, 6]).is_some());
 }
+
+#[test]
+fn sizes_that_types_took_for_equal_may_broadcast() {
+    let text = "graph main {
+        %x : f32[N, M] = placeholder x
+        %ones = call_function torch.ones_like(%x)
+        %rows = call_method sum(%ones, 1)
+        %columns = call_method sum(%ones, 0)
+        %sum = call_function torch.add(%rows, %columns)
+        %both = call_function torch.cat((%sum, %sum))
+        %m = call_method size(%x, 1)
+        %y = call_method narrow(%both, 0, 0, %m)
+        output %y
+    }";
+    let mut model = Model::new(text);
+    let mut called = |shape: &[usize]| {
+        let called = model.call(shape)?;
+        let y = called.result.leaves()[0].clone();
+        Some((0..y.numel()).map(|i| y.get(i).to_f64()).collect::<Vec<_>>())
+    };
+    assert_eq!(called(&[3, 3]), Some(vec![6.0; 3]));
+    assert_eq!(called(&[3, 1]), Some(vec![4.0; 1]));
+    assert_eq!(called(&[1, 4]), Some(vec![5.0; 4]));
+    assert_eq!(called(&[3, 2]), None);
+    assert_eq!(called(&[4, 4]), Some(vec![8.0; 4]));
+}

@@ -88,15 +88,25 @@ pub struct Inference {
     pub guards: Vec<Guard>,
 }
 
+impl Inference {
+    /// Whether sizes satisfy all equations that the types rely on. Rules take two symbolic sizes for equal if they must be equal unless one of
+    /// them is 1, so the types do not hold for sizes that broadcast.
+    pub fn holds_for(&self, size: &dyn Fn(&str) -> Option<i64>) -> bool {
+        let is_equal = |a: &Dim, b: &Dim| a.eval(size).is_some_and(|a| b.eval(size) == Some(a));
+        self.sizes.iter().all(|(name, d)| is_equal(&Dim::var(name), d))
+            && self.guards.iter().all(|g| is_equal(&g.left, &g.right))
+    }
+}
+
 /// Stores the type of every node of every graph in [`Meta::ty`](crate::graph::Meta::ty) and reports type errors.
 pub fn infer(module: &mut GraphModule, options: &InferOptions) -> Diagnostics {
     infer_sizes(module, options).diagnostics
 }
 
-/// [`infer`] for a module of which some parts could not be read. Errors that follow from the missing parts are not
+/// [`infer_sizes`] for a module of which some parts could not be read. Errors that follow from the missing parts are not
 /// reported.
-pub fn infer_around(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Diagnostics {
-    infer_with(module, options, gaps).diagnostics
+pub fn infer_around(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
+    infer_with(module, options, gaps)
 }
 
 /// [`infer`] that also returns the sizes it solved and the guards it could not decide.
