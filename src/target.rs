@@ -136,7 +136,7 @@ impl Isa {
         match self {
             Isa::Portable => &[],
             Isa::Avx2 => &[Avx2, Fma],
-            Isa::Avx512 => &[Avx2, Fma, Avx512F, Avx512Dq, Avx512Vl],
+            Isa::Avx512 => &[Avx2, Fma, Avx512F, Avx512Bw, Avx512Dq, Avx512Vl],
         }
     }
 

@@ -31,7 +31,7 @@ macro_rules! wide_function {
         $vis fn $name $(<$g: $bound>)? ($($arg: $t),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             {
-                #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512 $(<$g: $bound>)? ($($arg: $t),*) $(-> $ret)? {
                     $body($($arg),*)
                 }
@@ -76,7 +76,7 @@ pub(crate) fn run_wide(l: impl WideLoop) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn loop_avx512(l: impl WideLoop) {
     l.run();
 }
@@ -88,7 +88,7 @@ fn loop_avx2(l: impl WideLoop) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 fn avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }

@@ -151,7 +151,7 @@ impl PairKernels {
         };
         PairKernels {
             byte_unit: target.byte_unit(),
-            has_quads: target.isa() == Isa::Avx512 && target.has(Feature::Avx512Vnni) && target.has(Feature::Avx512Bw),
+            has_quads: target.isa() == Isa::Avx512 && target.has(Feature::Avx512Vnni),
             ..PairKernels::new(target.pair_unit(), target.isa())
         }
     }

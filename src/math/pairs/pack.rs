@@ -1,11 +1,13 @@
 //! Packing of the operands: panels of B, and rows of A.
 
-use super::{COLS, PairKernels};
-use crate::math::isa::per_isa;
+mod rows;
+
+use super::COLS;
 use crate::math::pack::pack_panel;
 use crate::math::scratch;
-use crate::math::simd::Bf16;
 use half::bf16;
+
+pub(in crate::math) use rows::{narrow_row, pack_row, pack_rows, packed_row};
 
 /// The elements of an operand, before packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,24 @@ impl Source {
             Source::Narrow(p) => p.cast(),
             Source::Wide(p) => p.cast(),
             Source::Bytes(p) => p,
+        }
+    }
+
+    /// Elements of the same kind at another address.
+    fn moved_to(self, p: *const u8) -> Source {
+        match self {
+            Source::Narrow(_) => Source::Narrow(p.cast()),
+            Source::Wide(_) => Source::Wide(p.cast()),
+            Source::Bytes(_) => Source::Bytes(p),
+        }
+    }
+
+    /// The size of an element, in bytes.
+    fn size(self) -> usize {
+        match self {
+            Source::Narrow(_) => 2,
+            Source::Wide(_) => 4,
+            Source::Bytes(_) => 1,
         }
     }
 
@@ -247,89 +267,4 @@ unsafe fn interleave(even: *const u16, odd: *const u16, cols: usize, dst: *mut u
         }
         dst.add(2 * cols).write_bytes(0, 2 * (COLS - cols));
     }
-}
-
-/// The stride of packed rows of `bytes` bytes, in bytes: a multiple of 64, but not of 512, so that rows do not share sets of
-/// the L1 cache.
-pub(in crate::math) fn packed_row(bytes: usize) -> usize {
-    match bytes.is_multiple_of(512) {
-        true => bytes + 64,
-        false => bytes,
-    }
-}
-
-/// Copies `n` elements, `k` apart, to a row of A, and adds zeros up to `run` elements.
-///
-/// # Safety
-/// The source is readable for the elements, and `dst` writable for `run` elements of the kernels' rows.
-#[inline]
-pub(in crate::math) unsafe fn pack_row(
-    kernels: &PairKernels,
-    src: Source,
-    k: usize,
-    n: usize,
-    run: usize,
-    dst: *mut u8,
-) {
-    let wide = kernels.widens_rows();
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        match src {
-            Source::Narrow(p) if k == 1 && !wide => std::ptr::copy_nonoverlapping(p, dst.cast::<u16>(), n),
-            Source::Narrow(p) if k == 1 => widen_row(kernels.isa)(p, n, dst.cast()),
-            Source::Wide(p) if k == 1 && !wide => narrow_row(kernels.isa)(p, n, dst.cast()),
-            Source::Bytes(p) if k == 1 => std::ptr::copy_nonoverlapping(p, dst, n),
-            Source::Bytes(p) => (0..n).for_each(|i| *dst.add(i) = *p.add(i * k)),
-            _ if wide => {
-                for i in 0..n {
-                    *dst.cast::<f32>().add(i) = bf16::from_bits(src.bits(i * k)).to_f32();
-                }
-            }
-            _ => {
-                for i in 0..n {
-                    *dst.cast::<u16>().add(i) = src.bits(i * k);
-                }
-            }
-        }
-        let size = kernels.row_element();
-        dst.add(n * size).write_bytes(0, (run - n) * size);
-    }
-}
-
-#[inline(always)]
-unsafe fn widen_body<S: Bf16>(src: *const u16, n: usize, dst: *mut f32) {
-    let whole = n / S::LANES * S::LANES;
-    // SAFETY: the caller provides `n` elements of both.
-    unsafe {
-        for i in (0..whole).step_by(S::LANES) {
-            S::store(dst.add(i), S::load_bf16(src.add(i)));
-        }
-        if whole < n {
-            S::store_first(dst.add(whole), n - whole, S::load_bf16_first(src.add(whole), n - whole));
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn narrow_body<S: Bf16>(src: *const f32, n: usize, dst: *mut u16) {
-    let whole = n / S::LANES * S::LANES;
-    // SAFETY: the caller provides `n` elements of both.
-    unsafe {
-        for i in (0..whole).step_by(S::LANES) {
-            S::store_bf16(dst.add(i), S::load(src.add(i)));
-        }
-        if whole < n {
-            S::store_bf16_first(dst.add(whole), n - whole, S::load_first(src.add(whole), n - whole));
-        }
-    }
-}
-
-per_isa! {
-    /// Widens `n` elements.
-    pub(in crate::math) fn widen_row = widen_body(src: *const u16, n: usize, dst: *mut f32)
-}
-
-per_isa! {
-    /// Rounds `n` elements.
-    pub(in crate::math) fn narrow_row = narrow_body(src: *const f32, n: usize, dst: *mut u16)
 }

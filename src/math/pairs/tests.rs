@@ -1,4 +1,4 @@
-use super::pack::{Source, pack_pairs, pack_row, packed_row};
+use super::pack::{Source, pack_pairs, pack_row, pack_rows, packed_row};
 use super::store::StoreJob;
 use super::*;
 use crate::target::Feature;
@@ -222,6 +222,34 @@ fn rows_are_copied_or_converted() {
         }
     }
     assert!((1..40).all(|n| !packed_row(64 * n).is_multiple_of(512)));
+}
+
+#[test]
+fn rows_side_by_side_are_packed_as_single_ones() {
+    let x = random(70 * 90, 9);
+    let bits = narrow(&x);
+    for k in all_kernels() {
+        for [rows, n] in [[1, 7], [5, 64], [33, 31], [70, 90]] {
+            for src in [Source::Narrow(bits.as_ptr()), Source::Wide(x.as_ptr())] {
+                let run = padded_run(n);
+                let width = packed_row(run * k.row_element());
+                let [mut got, mut want] = [(); 2].map(|_| vec![1f32; rows * width / 4]);
+                // SAFETY: the source has the elements, and the buffers have the rows.
+                unsafe {
+                    let to = (got.as_mut_ptr().cast(), width);
+                    pack_rows(&k, src, [1, 70], rows, [n, run], to);
+                    for r in 0..rows {
+                        let to = want.as_mut_ptr().cast::<u8>().add(r * width);
+                        pack_row(&k, src.skip(r), 70, n, run, to);
+                    }
+                }
+                assert!(
+                    got.iter().map(|x| x.to_bits()).eq(want.iter().map(|x| x.to_bits())),
+                    "{k} {rows}x{n}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! whose rows are a power of two apart has more lines than the set of the cache that they share.
 
 use super::Word;
-use crate::target::{Feature, Isa, thread_target};
+use crate::target::{Isa, thread_target};
 use std::arch::x86_64::*;
 
 /// A function that transposes the whole blocks of a tile. The other arguments are instructions for vectors of this many lanes: zero, a
@@ -108,11 +108,10 @@ macro_rules! whole_blocks {
                     _mm512_setzero_si512 _mm512_loadu_si512 _mm512_storeu_si512 exchange_four $low $high);
                 blocks!(avx2, "avx2", $T, 2,
                     _mm256_setzero_si256 _mm256_loadu_si256 _mm256_storeu_si256 exchange_two $low2 $high2);
-                let target = thread_target();
                 let is_large = size.iter().all(|&n| n * size_of::<$T>() >= 64);
-                match target.isa() {
+                match thread_target().isa() {
                     // SAFETY: the machine has the features of every thread's target; the caller vouches for the memory.
-                    Isa::Avx512 if is_large && target.has(Feature::Avx512Bw) => unsafe { avx512(src, line, dst, row, size) },
+                    Isa::Avx512 if is_large => unsafe { avx512(src, line, dst, row, size) },
                     // SAFETY: as above.
                     Isa::Avx512 | Isa::Avx2 => unsafe { avx2(src, line, dst, row, size) },
                     Isa::Portable => [0, 0],

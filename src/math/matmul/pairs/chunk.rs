@@ -3,7 +3,7 @@
 use super::PairMatMulPlan;
 use crate::math::contract::{ColumnAffine, MatMulArgs, TileTail};
 use crate::math::matmul::{Offsets, Rect, run_tail, run_tail_on};
-use crate::math::pairs::pack::{Source, pack_panel_of, pack_row, packed_row};
+use crate::math::pairs::pack::{Source, pack_panel_of, pack_rows, packed_row};
 use crate::math::pairs::store::{Destination, StoreJob, applies_affine};
 use crate::math::pairs::{COLS, PairBlocks, PairJob, prefetched_part};
 use crate::math::scratch::{self, Scratch};
@@ -74,13 +74,9 @@ impl PairMatMulPlan {
         let row = packed_row(run * size);
         let mut packed = scratch::take_buffer((r1 - r0) * row / 4);
         let first = packed.as_mut_ptr().cast::<u8>();
-        for r in r0..r1 {
-            // SAFETY: guaranteed by the caller; the buffer has the rows.
-            unsafe {
-                let dst = first.add((r - r0) * row);
-                pack_row(&self.kernels, x.a.skip(r * d.a[0]), d.a[1], d.k, run, dst);
-            }
-        }
+        let src = x.a.skip(r0 * d.a[0]);
+        // SAFETY: guaranteed by the caller; the buffer has the rows.
+        unsafe { pack_rows(&self.kernels, src, d.a, r1 - r0, [d.k, run], (first, row)) };
         ChunkRows {
             first,
             row,

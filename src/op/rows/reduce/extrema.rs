@@ -1,11 +1,12 @@
 //! Positions of extrema.
 
+use super::columns::arg_columns;
 use super::half_order::{are_short_rows, arg_halves, arg_short_rows};
-use super::packed::{BestInFewColumns, BestInShortLines, FEW, SHORT, are_few_long_columns};
+use super::packed::{BestInFewColumns, BestInShortLines, FEW, Placed, SHORT, are_few_long_columns};
 use super::scan::{lines_of, place_type};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::fill::units_per_part;
-use crate::op::rows::index::combine::{Cell, with_cell};
+use crate::op::rows::index::combine::Cell;
 use crate::op::rows::lines::{DimLines, WideValues};
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::parallel::Pool;
@@ -102,31 +103,6 @@ impl<T: Cell> WideLoop for BestInLines<'_, T> {
     }
 }
 
-/// [`best_in_line`] of some columns, from `first` on, of rows of `width` elements.
-struct BestInColumns<'a, T, const LARGEST: bool> {
-    rows: &'a [T],
-    width: usize,
-    first: usize,
-    best: Vec<T>,
-    out: &'a mut [i64],
-}
-
-impl<T: Cell, const LARGEST: bool> WideLoop for BestInColumns<'_, T, LARGEST> {
-    #[inline(always)]
-    fn run(mut self) {
-        self.out.fill(0);
-        for (k, row) in self.rows.chunks_exact(self.width).enumerate().skip(1) {
-            let row = &row[self.first..][..self.out.len()];
-            for ((b, o), &x) in self.best.iter_mut().zip(self.out.iter_mut()).zip(row) {
-                let better = if LARGEST { x > *b } else { x < *b };
-                let take = !b.is_nan() & (x.is_nan() | better);
-                *b = if take { x } else { *b };
-                *o = if take { k as i64 } else { *o };
-            }
-        }
-    }
-}
-
 fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &Pool) -> OpResult<()> {
     let t = c.leaf("self")?;
     let lines = lines_of(c, t)?;
@@ -144,19 +120,35 @@ fn arg_extremum(c: &Call<Tensor>, out: &mut ViewMut<'_>, largest: bool, pool: &P
     if are_short_rows(&lines) && arg_short_integers(t, lines.len, largest, out, pool) {
         return Ok(());
     }
-    let is_long_row = lines.inner == 1 && lines.len > SHORT;
-    if matches!(t.dtype(), DType::U8 | DType::I8 | DType::I16) && !is_long_row {
-        // Masks of narrower elements would have to be extended to select places.
-        arg_lines(t.to(DType::I32).as_slice::<i32>(), &lines, largest, out, pool);
-        return Ok(());
-    }
-    with_cell!(t.dtype(), T => arg_lines(t.as_slice::<T>(), &lines, largest, out, pool), else {
-        match WideValues::from_tensor(t) {
+    match t.dtype() {
+        DType::F32 => arg_lines(t.as_slice::<f32>(), &lines, largest, out, pool),
+        DType::F64 => arg_lines(t.as_slice::<f64>(), &lines, largest, out, pool),
+        DType::I64 => arg_lines(t.as_slice::<i64>(), &lines, largest, out, pool),
+        DType::I32 => arg_lines(t.as_slice::<i32>(), &lines, largest, out, pool),
+        DType::I16 => arg_lines(t.as_slice::<i16>(), &lines, largest, out, pool),
+        DType::I8 => arg_bytes(t.as_slice::<i8>(), &lines, largest, out, pool),
+        DType::U8 => arg_bytes(t.as_slice::<u8>(), &lines, largest, out, pool),
+        _ => match WideValues::from_tensor(t) {
             WideValues::Float(v) => arg_lines(&v, &lines, largest, out, pool),
             WideValues::Int(v) => arg_lines(&v, &lines, largest, out, pool),
-        }
-    });
+        },
+    }
     Ok(())
+}
+
+/// [`arg_lines`] of bytes. Masks of bytes would have to be extended to select places, so they are compared as wider integers.
+fn arg_bytes<T: Cell + Into<i16>>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
+    if lines.inner == 1 && lines.len > SHORT {
+        return arg_rows(v, lines.len, largest, out, pool);
+    }
+    match largest {
+        true if lines.inner > FEW => arg_columns::<_, _, true>(v, T::into, lines, out, pool),
+        false if lines.inner > FEW => arg_columns::<_, _, false>(v, T::into, lines, out, pool),
+        _ => {
+            let wide: Vec<i16> = v.iter().map(|&x| x.into()).collect();
+            arg_lines(&wide, lines, largest, out, pool);
+        }
+    }
 }
 
 /// The positions of the extrema in short rows of `n` narrow integers; returns whether the elements are such integers.
@@ -173,22 +165,26 @@ fn arg_short_integers(t: &Tensor, n: usize, largest: bool, out: &mut [i64], pool
 }
 
 /// The positions of the extrema of all lines.
-pub(super) fn arg_lines<T: Cell>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
+pub(super) fn arg_lines<T: Placed>(v: &[T], lines: &DimLines, largest: bool, out: &mut [i64], pool: &Pool) {
     if v.is_empty() {
         return;
     }
     if lines.inner == 1 && !are_short(lines) {
-        let n = lines.len;
-        let count = units_per_part(out.len(), n * size_of::<T>(), pool);
-        return pool.run_parts(out, count, |i, out| {
-            let v = &v[i * count * n..];
-            run_wide(BestInLines { v, n, largest, out });
-        });
+        return arg_rows(v, lines.len, largest, out, pool);
     }
     match largest {
-        true => arg_columns::<T, true>(v, lines, out, pool),
-        false => arg_columns::<T, false>(v, lines, out, pool),
+        true => arg_beside::<T, true>(v, lines, out, pool),
+        false => arg_beside::<T, false>(v, lines, out, pool),
     }
+}
+
+/// The positions of the extrema of rows of `n` elements.
+fn arg_rows<T: Cell>(v: &[T], n: usize, largest: bool, out: &mut [i64], pool: &Pool) {
+    let count = units_per_part(out.len(), n * size_of::<T>(), pool);
+    pool.run_parts(out, count, |i, out| {
+        let v = &v[i * count * n..];
+        run_wide(BestInLines { v, n, largest, out });
+    });
 }
 
 /// Whether many lines are so short that they are looked through together.
@@ -198,35 +194,20 @@ fn are_short(lines: &DimLines) -> bool {
 
 /// [`arg_lines`] for lines that lie side by side or are short. The direction is a constant, because these loops do not become vector code
 /// otherwise. Long lines do, and only then are those of i64 fast.
-fn arg_columns<T: Cell, const LARGEST: bool>(v: &[T], lines: &DimLines, out: &mut [i64], pool: &Pool) {
+fn arg_beside<T: Placed, const LARGEST: bool>(v: &[T], lines: &DimLines, out: &mut [i64], pool: &Pool) {
     let (n, width, short) = (lines.len, lines.inner, are_short(lines));
-    let count = units_per_part(out.len(), n * size_of::<T>(), pool);
-    if lines.outer == 1 && !are_few_long_columns(n, width) {
-        return pool.run_parts(out, count, |i, out| columns::<_, LARGEST>(v, width, i * count, out));
+    if !short && !are_few_long_columns(n, width) {
+        return arg_columns::<_, _, LARGEST>(v, |x| x, lines, out, pool);
     }
-    let blocks = count.div_ceil(width);
+    let blocks = units_per_part(out.len(), n * size_of::<T>(), pool).div_ceil(width);
     pool.run_parts(out, blocks * width, |i, out| {
         let v = &v[i * blocks * n * width..][..out.len() * n];
         if short {
             return run_wide(BestInShortLines::<_, LARGEST> { v, n, width, out });
         }
-        let pairs = out.chunks_exact_mut(width).zip(v.chunks_exact(n * width));
-        pairs.for_each(|(out, v)| match are_few_long_columns(n, width) {
-            true => run_wide(BestInFewColumns::<_, LARGEST> { v, out }),
-            false => columns::<_, LARGEST>(v, width, 0, out),
-        });
-    });
-}
-
-/// The positions of the extrema of columns, from `first` on, of rows of `width` elements.
-fn columns<T: Cell, const LARGEST: bool>(rows: &[T], width: usize, first: usize, out: &mut [i64]) {
-    let best = rows[first..][..out.len()].to_vec();
-    run_wide(BestInColumns::<_, LARGEST> {
-        rows,
-        width,
-        first,
-        best,
-        out,
+        for (out, v) in out.chunks_exact_mut(width).zip(v.chunks_exact(n * width)) {
+            run_wide(BestInFewColumns::<_, LARGEST> { v, out });
+        }
     });
 }
 

@@ -1,7 +1,8 @@
 //! The order of 16-bit floats, by integers of as many bits: comparing these takes no conversions, and a vector holds twice as many.
 
+use super::columns::arg_columns;
 use super::extrema::arg_lines;
-use super::packed::{BestKeyInShortLines, SHORT};
+use super::packed::{BestKeyInShortLines, FEW, SHORT};
 use crate::op::rows::fill::units_per_part;
 use crate::op::rows::lines::DimLines;
 use crate::parallel::Pool;
@@ -84,6 +85,12 @@ pub(super) fn arg_halves(dtype: DType, bits: &[i16], lines: &DimLines, largest: 
             _ => arg_short_rows(bits, lines.len, ordered::<BF16_INFINITY>(largest), out, pool),
         };
     }
+    if lines.inner > FEW {
+        return match dtype {
+            DType::F16 => arg_columns_of_halves::<F16_INFINITY>(bits, lines, largest, out, pool),
+            _ => arg_columns_of_halves::<BF16_INFINITY>(bits, lines, largest, out, pool),
+        };
+    }
     let block = lines.len * lines.inner;
     let blocks = (AT_ONCE / block.max(1)).max(1);
     if lines.outer <= blocks {
@@ -101,6 +108,19 @@ pub(super) fn arg_halves(dtype: DType, bits: &[i16], lines: &DimLines, largest: 
         let some = DimLines { outer, ..*lines };
         arg_lines(&keys, &some, largest, out, &Pool::new(1));
     });
+}
+
+fn arg_columns_of_halves<const INFINITY: i16>(
+    bits: &[i16],
+    lines: &DimLines,
+    largest: bool,
+    out: &mut [i64],
+    pool: &Pool,
+) {
+    match largest {
+        true => arg_columns::<_, _, true>(bits, |b| order_key::<INFINITY>(b, true), lines, out, pool),
+        false => arg_columns::<_, _, false>(bits, |b| order_key::<INFINITY>(b, false), lines, out, pool),
+    }
 }
 
 #[cfg(test)]

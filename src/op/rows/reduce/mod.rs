@@ -1,5 +1,6 @@
 //! Reductions: a combination of the elements along some dims, with a scalar expression before it and one after it.
 
+mod columns;
 mod cumulative;
 mod element_runs;
 mod extrema;

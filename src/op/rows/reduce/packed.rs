@@ -17,21 +17,58 @@ const GROUPS: usize = 4;
 
 /// Whether columns are so few and long that several of their rows are compared together.
 pub(super) fn are_few_long_columns(n: usize, width: usize) -> bool {
-    width <= FEW && n / (LANES / width) >= GROUPS && n <= i32::MAX as usize
+    width <= FEW && n / (LANES / width) >= GROUPS
 }
+
+/// An integer for the places of elements in some rows.
+pub(super) trait Place: Copy {
+    /// The most rows that have places.
+    const MOST: usize;
+    fn new(place: usize) -> Self;
+    fn get(self) -> usize;
+}
+
+macro_rules! places {
+    ($($t:ident),*) => { $(impl Place for $t {
+        const MOST: usize = $t::MAX as usize;
+        #[inline(always)]
+        fn new(place: usize) -> $t { place as $t }
+        #[inline(always)]
+        fn get(self) -> usize { self as usize }
+    })* };
+}
+places!(i16, i32, i64);
+
+/// An element that is compared with others to find an extremum.
+pub(super) trait Placed: Cell {
+    /// Places are as wide as elements, so that a comparison selects both.
+    type Place: Place;
+
+    /// Whether the element takes the place of an extremum before it. NaN beats numbers.
+    #[inline(always)]
+    fn beats<const LARGEST: bool>(self, best: Self) -> bool {
+        let better = if LARGEST { self > best } else { self < best };
+        !best.is_nan() & (self.is_nan() | better)
+    }
+}
+
+macro_rules! placed {
+    ($($t:ident $place:ident),*) => { $(impl Placed for $t { type Place = $place; })* };
+}
+placed!(f32 i32, f64 i64, i64 i64, i32 i32, i16 i16);
 
 /// The best element so far in each lane, and where it was found.
-struct BestLanes<T> {
+struct BestLanes<T: Placed> {
     values: [T; LANES],
-    places: [i32; LANES],
+    places: [T::Place; LANES],
 }
 
-impl<T: Cell> BestLanes<T> {
+impl<T: Placed> BestLanes<T> {
     #[inline(always)]
     fn new(first: &[T; LANES]) -> BestLanes<T> {
         BestLanes {
             values: *first,
-            places: [0; LANES],
+            places: [T::Place::new(0); LANES],
         }
     }
 
@@ -40,20 +77,24 @@ impl<T: Cell> BestLanes<T> {
         clippy::needless_range_loop,
         reason = "loops over indices become vector code more often"
     )]
-    fn update<const LARGEST: bool>(&mut self, row: &[T; LANES], place: i32) {
+    fn update<const LARGEST: bool>(&mut self, row: &[T; LANES], place: T::Place) {
         for j in 0..LANES {
-            let take = beats::<T, LARGEST>(row[j], self.values[j]);
+            let take = row[j].beats::<LARGEST>(self.values[j]);
             self.values[j] = if take { row[j] } else { self.values[j] };
             self.places[j] = if take { place } else { self.places[j] };
         }
     }
 }
 
-/// Whether `x` takes the place of an extremum before it. NaN beats numbers.
-#[inline(always)]
-fn beats<T: Cell, const LARGEST: bool>(x: T, best: T) -> bool {
-    let better = if LARGEST { x > best } else { x < best };
-    !best.is_nan() & (x.is_nan() | better)
+impl<T: Placed> BestLanes<T> {
+    /// The extremum of column `c` of `width`, and its row. The lanes hold groups of rows, from group `first` on.
+    #[inline(always)]
+    fn first_of_column<const LARGEST: bool>(&self, c: usize, width: usize, first: usize) -> (T, usize) {
+        let group = LANES / width;
+        let row = |j: usize| (first + self.places[j * width + c].get()) * group + j;
+        let of_lane = |j: usize| (self.values[j * width + c], row(j));
+        (1..group).fold(of_lane(0), |best, j| better_place::<T, LARGEST>(best, of_lane(j)))
+    }
 }
 
 /// The positions of the extrema along the second dim of `v` as `[…, n, width]`, where `n` is at most [`SHORT`] and `width` at most
@@ -65,7 +106,7 @@ pub(super) struct BestInShortLines<'a, T, const LARGEST: bool> {
     pub out: &'a mut [i64],
 }
 
-impl<T: Cell, const LARGEST: bool> WideLoop for BestInShortLines<'_, T, LARGEST> {
+impl<T: Placed, const LARGEST: bool> WideLoop for BestInShortLines<'_, T, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let (n, width) = (self.n, self.width);
@@ -78,9 +119,9 @@ impl<T: Cell, const LARGEST: bool> WideLoop for BestInShortLines<'_, T, LARGEST>
             }
             let mut best = BestLanes::new(&rows[0]);
             for (k, row) in rows.iter().enumerate().skip(1) {
-                best.update::<LARGEST>(row, k as i32);
+                best.update::<LARGEST>(row, T::Place::new(k));
             }
-            out.iter_mut().zip(&best.places).for_each(|(o, &p)| *o = p as i64);
+            out.iter_mut().zip(&best.places).for_each(|(o, &p)| *o = p.get() as i64);
         }
     }
 }
@@ -146,7 +187,7 @@ pub(super) struct BestInFewColumns<'a, T, const LARGEST: bool> {
     pub out: &'a mut [i64],
 }
 
-impl<T: Cell, const LARGEST: bool> WideLoop for BestInFewColumns<'_, T, LARGEST> {
+impl<T: Placed, const LARGEST: bool> WideLoop for BestInFewColumns<'_, T, LARGEST> {
     #[inline(always)]
     fn run(self) {
         let width = self.out.len();
@@ -156,33 +197,37 @@ impl<T: Cell, const LARGEST: bool> WideLoop for BestInFewColumns<'_, T, LARGEST>
             let columns = [(self.v[0], 0); FEW];
             return self.finish(columns, 0);
         };
-        // Lanes after the last row of a group repeat the next group's, and do not count.
-        let (mut best, mut groups) = (BestLanes::new(first), 1);
-        while let Some(row) = self.v[groups * step..].first_chunk::<LANES>() {
-            best.update::<LARGEST>(row, groups as i32);
-            groups += 1;
-        }
-        let mut columns = [(first[0], 0); FEW];
-        for (c, column) in columns.iter_mut().enumerate().take(width) {
-            *column = (best.values[c], best.places[c] as usize * group);
-            for j in 1..group {
-                let lane = j * width + c;
-                let other = (best.values[lane], best.places[lane] as usize * group + j);
-                *column = better_place::<T, LARGEST>(*column, other);
+        let (mut columns, mut done) = ([(first[0], 0); FEW], 0);
+        while let Some(first) = self.v[done * step..].first_chunk::<LANES>() {
+            // Lanes after the last row of a group repeat the next group's, and do not count.
+            let (mut best, mut groups) = (BestLanes::new(first), 1);
+            while groups < T::Place::MOST
+                && let Some(row) = self.v[(done + groups) * step..].first_chunk::<LANES>()
+            {
+                best.update::<LARGEST>(row, T::Place::new(groups));
+                groups += 1;
             }
+            for (c, column) in columns.iter_mut().enumerate().take(width) {
+                let found = best.first_of_column::<LARGEST>(c, width, done);
+                *column = match done {
+                    0 => found,
+                    _ => better_place::<T, LARGEST>(*column, found),
+                };
+            }
+            done += groups;
         }
-        self.finish(columns, groups * group);
+        self.finish(columns, done * group);
     }
 }
 
-impl<T: Cell, const LARGEST: bool> BestInFewColumns<'_, T, LARGEST> {
+impl<T: Placed, const LARGEST: bool> BestInFewColumns<'_, T, LARGEST> {
     /// Writes the positions, after the rows from `from` on were compared with the extrema before them.
     #[inline(always)]
     fn finish(self, mut columns: [(T, usize); FEW], from: usize) {
         let width = self.out.len();
         for (k, row) in self.v.chunks_exact(width).enumerate().skip(from) {
             for (column, &x) in columns.iter_mut().zip(row) {
-                if k == 0 || beats::<T, LARGEST>(x, column.0) {
+                if k == 0 || x.beats::<LARGEST>(column.0) {
                     *column = (x, k);
                 }
             }
@@ -193,9 +238,9 @@ impl<T: Cell, const LARGEST: bool> BestInFewColumns<'_, T, LARGEST> {
 
 /// The better of two elements with their places; the first of equals.
 #[inline(always)]
-fn better_place<T: Cell, const LARGEST: bool>(a: (T, usize), b: (T, usize)) -> (T, usize) {
+fn better_place<T: Placed, const LARGEST: bool>(a: (T, usize), b: (T, usize)) -> (T, usize) {
     let (first, second) = if a.1 < b.1 { (a, b) } else { (b, a) };
-    if beats::<T, LARGEST>(second.0, first.0) {
+    if second.0.beats::<LARGEST>(first.0) {
         second
     } else {
         first
@@ -218,7 +263,7 @@ mod tests {
     fn one_by_one<const LARGEST: bool>(v: &[f32], n: usize, width: usize) -> Vec<i64> {
         let line = |l: usize| {
             let at = |k: usize| v[(l / width * n + k) * width + l % width];
-            let better = |best, k| beats::<_, LARGEST>(at(k), at(best));
+            let better = |best, k| at(k).beats::<LARGEST>(at(best));
             (1..n).fold(0, |best, k| if better(best, k) { k } else { best }) as i64
         };
         (0..v.len() / n).map(line).collect()
