@@ -16,6 +16,7 @@ mod call;
 mod control;
 mod declared;
 mod functional;
+mod inference;
 mod memory;
 mod nodes;
 mod report;
@@ -31,6 +32,7 @@ pub use call::{call_type, infer_node};
 pub(crate) use call::{check_bytes, inplace_type, stored_type, wrong_number};
 pub use declared::matches_declared;
 pub(crate) use functional::GATHERED;
+pub use inference::Inference;
 pub(crate) use memory::result_layout;
 pub(crate) use report::op_error;
 pub use resolve::resolve_node;
@@ -46,7 +48,7 @@ use crate::diag::words::count;
 use crate::diag::{Code, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self};
-use crate::types::{Dim, Type, Val};
+use crate::types::{Type, Val};
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
 use memory::MemoryFacts;
@@ -76,45 +78,19 @@ impl InferOptions {
     }
 }
 
-/// The results of inference except the types, which are stored in the nodes.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Inference {
-    /// Errors and warnings.
-    pub diagnostics: Diagnostics,
-    /// Sizes that equations determined, for example `N` = 784.
-    pub sizes: Vec<(Arc<str>, Dim)>,
-    /// Equations between sizes that hold only for some inputs; they must be checked when the sizes are known.
-    pub guards: Vec<Guard>,
-}
-
-impl Inference {
-    /// Whether sizes satisfy all equations that the types rely on. Rules take two symbolic sizes for equal if they must be equal unless one of
-    /// them is 1, so the types do not hold for sizes that broadcast.
-    pub fn holds_for(&self, size: &dyn Fn(&str) -> Option<i64>) -> bool {
-        let is_equal = |a: &Dim, b: &Dim| a.eval(size).is_some_and(|a| b.eval(size) == Some(a));
-        self.sizes.iter().all(|(name, d)| is_equal(&Dim::var(name), d))
-            && self.guards.iter().all(|g| is_equal(&g.left, &g.right))
-    }
-}
-
 /// Stores the type of every node of every graph in [`Meta::ty`](crate::graph::Meta::ty) and reports type errors.
 pub fn infer(module: &mut GraphModule, options: &InferOptions) -> Diagnostics {
     infer_sizes(module, options).diagnostics
 }
 
+/// [`infer`] that also returns the sizes it solved and the guards it could not decide.
+pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inference {
+    infer_around(module, options, &Gaps::default())
+}
+
 /// [`infer_sizes`] for a module of which some parts could not be read. Errors that follow from the missing parts are not
 /// reported.
 pub fn infer_around(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
-    infer_with(module, options, gaps)
-}
-
-/// [`infer`] that also returns the sizes it solved and the guards it could not decide.
-pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inference {
-    infer_with(module, options, &Gaps::default())
-}
-
-fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
     let written = match expand_wrappers(module) {
         Ok(w) => w,
         Err(d) => {

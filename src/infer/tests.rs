@@ -2,6 +2,7 @@ use super::*;
 use crate::graph::build;
 use crate::source::{FileId, Sources};
 use crate::syntax::parse_text;
+use crate::types::Dim;
 use crate::types::TensorType;
 
 fn module(text: &str) -> GraphModule {

@@ -28,6 +28,8 @@ pub struct Facts {
     pub draws: DrawOrder,
     /// The row returns its operand itself if it draws no random numbers.
     pub dropout: bool,
+    /// The row is a composite that multiplies matrices.
+    pub multiplies: bool,
     /// For a routine whose result's size may depend on values: the same for calls whose sizes are known, which writes to the caller's
     /// memory.
     pub fill: Option<FillFn>,
@@ -132,6 +134,12 @@ impl Op {
         self
     }
 
+    /// Declares that the row multiplies matrices, though it is a composite.
+    pub fn multiplies(mut self) -> Op {
+        self.facts.multiplies = true;
+        self
+    }
+
     /// Declares that the row's routine updates a copy of its first operand.
     pub fn updates(mut self) -> Op {
         self.facts.updates = true;
@@ -203,6 +211,11 @@ impl Op {
     /// Whether each element of the result is an element of the first parameter.
     pub fn has_same_elements(&self) -> bool {
         self.facts.same_elements || matches!(self.meaning, Meaning::View(_))
+    }
+
+    /// Whether the row is a product of matrices or a convolution, which takes many operations for each element.
+    pub fn is_contraction(&self) -> bool {
+        self.facts.multiplies || matches!(self.meaning, Meaning::Contract(_))
     }
 
     /// The value of all elements of the result, if the row is a fill.

@@ -2,9 +2,11 @@
 //!
 //! The interpreter does the computing, so a folded value equals the value at run time. Results above the size limit,
 //! random draws and effects are not folded. Results that take the place of a constant may be larger: weights that are
-//! normalised in every call, or stored as 8-bit floats. A result whose elements are all equal becomes `full`, which needs no memory.
+//! normalised in every call, or stored as 8-bit floats. So may products of constants. A result whose elements are all equal becomes `full`, which needs no memory.
 //!
 #![doc = include_str!("../examples/fold.md")]
+
+mod budget;
 
 use crate::diag::Diagnostic;
 use crate::graph::purity::canonical_effect;
@@ -16,26 +18,21 @@ use crate::pass::build::{NodeOrigin, full_args};
 use crate::pass::{PassContext, canonical_op, each_graph};
 use crate::tensor::{FEWEST_INTEGERS, Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, TensorType, Type, Val};
+use budget::FoldBudget;
 
-/// How many times larger than the limit a result may be that replaces a constant.
-const REPLACED: usize = 64;
-/// How many times larger than the limit all such results together may be, so that a long chain of operations on a large
-/// constant is not interpreted for minutes.
-const REPLACED_IN_ALL: usize = 1024;
 /// The most views between a constant and the node that computes from it.
 const VIEWS: usize = 16;
 
 /// See the module.
 pub(crate) fn run(module: &mut GraphModule, cx: &mut PassContext) -> Result<usize, Diagnostic> {
-    let limit = cx.options.fold_limit;
-    let mut left = limit.saturating_mul(REPLACED_IN_ALL);
+    let mut budget = FoldBudget::new(cx.options.fold_limit);
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
             if let Some(v) = filled_value(graph, n) {
                 replace_with_full(graph, n, v);
                 changed += 1;
-            } else if let Some(t) = constant_value(module, graph, n, limit, &mut left) {
+            } else if let Some(t) = constant_value(module, graph, n, &mut budget) {
                 replace_with_constant(module, graph, n, t);
                 changed += 1;
             }
@@ -73,8 +70,8 @@ fn filled_value(graph: &Graph, n: NodeId) -> Option<Arg> {
     }
 }
 
-/// The value of a node that depends only on constants. `left` is the number of bytes that may still replace large ones.
-fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, left: &mut usize) -> Option<Tensor> {
+/// The value of a node that depends only on constants.
+fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, budget: &mut FoldBudget) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
     if canonical_effect(op, graph, n, module) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
         return None;
@@ -84,18 +81,17 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize, 
         // Products read stored integers, so the result is not a second copy in memory for long.
         _ if unpacks_integers(module, graph, n, ty) => usize::MAX,
         _ if replaces_constant(module, graph, n, op, ty) || decodes_float8(module, graph, n, ty) => {
-            limit.saturating_mul(REPLACED).min(*left).max(limit)
+            budget.for_replacement()
         }
-        _ => limit,
+        _ if budget.folds_product(graph, n, op, ty) => budget.for_replacement(),
+        _ => budget.limit,
     };
     let size = byte_len(ty.dtype, &ty.fixed_shape()?)?;
     if size > allowed || is_generated_result(op, graph, n) || widens_integers(module, graph, n, ty) {
         return None;
     }
     let value = evaluate_node(module, graph, n, allowed).filter(|t| t.ty() == *ty)?;
-    if size > limit {
-        *left = left.saturating_sub(size);
-    }
+    budget.spend(graph, n, op, (ty, size));
     Some(value)
 }
 
@@ -268,7 +264,7 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Opt
             let ty: &Type = node.meta.ty.as_ref().filter(|_| node.op().is_call())?;
             if viewed_operand(graph, n).is_some() {
                 let size = ty.as_leaf().and_then(|t| byte_len(t.dtype, &t.fixed_shape()?));
-                let fits = size.is_some_and(|size| size <= limit) && only_used_constant(graph, n).is_some();
+                let fits = size.is_some_and(|size| size <= limit);
                 return fits
                     .then(|| evaluate_node(module, graph, n, limit))
                     .flatten()

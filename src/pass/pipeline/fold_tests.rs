@@ -62,6 +62,17 @@ fn a_large_constant_is_replaced_by_what_is_computed_from_it() {
 
 /// Chains of views and of operations, however long, take neither stack nor minutes.
 #[test]
+fn products_of_large_constants_are_folded() {
+    let twice = "    %s = call_function mm(%w, %w)\n    %y = call_function mm(%x, %s)\n    %z = call_function mm(%y, %w)\n    output %z\n";
+    assert_eq!(folded(twice), ["mm", "mm"]);
+    // A larger result would take more memory than it saves.
+    let outer = "    %r = call_function reshape(%w, [3600, 100])\n    %c = call_function reshape(%w, [100, 3600])\n    \
+        %s = call_function mm(%r, %c)\n    %k = call_function narrow(%s, 0, 0, 600)\n    \
+        %y = call_function mm(%x, %k)\n    output %y\n";
+    assert_eq!(folded(outer).iter().filter(|target| *target == "mm").count(), 2);
+}
+
+#[test]
 fn long_chains_on_a_large_constant_are_folded_in_part() {
     let chain = |call: &str, n: usize| {
         let mut body = String::new();

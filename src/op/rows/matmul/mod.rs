@@ -204,7 +204,7 @@ fn vector_addend_rows() -> Vec<Op> {
 /// A row that torch also defines for vectors. It becomes a matrix product after reshaping; its own type rule has
 /// torch's messages.
 fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decompose) -> Op {
-    Op::new((name, schema), rule, Meaning::Decompose(f))
+    Op::new((name, schema), rule, Meaning::Decompose(f)).multiplies()
 }
 
 /// Whether the product is a sum of products of f32 or f64: a loop that runs on all threads, and whose blocks of sums are more exact than
