@@ -117,23 +117,25 @@ pub(super) unsafe trait Simd: Copy + 'static {
     #[inline(always)]
     unsafe fn load_byte_of(p: *const u32, i: usize) -> Self::V {
         let mut x = [0f32; 16];
-        for (l, x) in x.iter_mut().enumerate().take(Self::LANES) {
-            // SAFETY: the caller provides the words.
-            *x = unsafe { (*p.add(l) >> (8 * i)) as i8 as f32 };
+        // SAFETY: the caller provides the words; the array has a vector.
+        unsafe {
+            for (l, x) in x.iter_mut().enumerate().take(Self::LANES) {
+                *x = (*p.add(l) >> (8 * i)) as i8 as f32;
+            }
+            Self::load(x.as_ptr())
         }
-        // SAFETY: the array has a vector.
-        unsafe { Self::load(x.as_ptr()) }
     }
     /// Nibble `i` of each of [`Simd::LANES`] words, minus 8, as numbers.
     #[inline(always)]
     unsafe fn load_nibble_of(p: *const u32, i: usize) -> Self::V {
         let mut x = [0f32; 16];
-        for (l, x) in x.iter_mut().enumerate().take(Self::LANES) {
-            // SAFETY: the caller provides the words.
-            *x = unsafe { (*p.add(l) >> (4 * i) & 15) as f32 - 8.0 };
+        // SAFETY: the caller provides the words; the array has a vector.
+        unsafe {
+            for (l, x) in x.iter_mut().enumerate().take(Self::LANES) {
+                *x = (*p.add(l) >> (4 * i) & 15) as f32 - 8.0;
+            }
+            Self::load(x.as_ptr())
         }
-        // SAFETY: the array has a vector.
-        unsafe { Self::load(x.as_ptr()) }
     }
 
     /// The sum of the lanes, in a fixed tree order.

@@ -1,8 +1,10 @@
 //! Attention of bf16, with both products as blocks of pairs (see [`pairs`](crate::math::pairs)).
 //!
 //! The loops are those of [`blocks`](super::blocks). Scores, the running softmax and the weighted sums are f32. Weights are
-//! rounded to bf16 for the second product only, as in torch's kernel; the sum that divides them is of the unrounded ones.
+//! rounded to bf16 for the second product only, as in torch's kernel; the sum that divides them is of the unrounded ones. Few queries
+//! are multiplied with keys and values where these are ([`few`]).
 
+mod few;
 mod products;
 
 use self::products::PanelProduct;
@@ -110,12 +112,16 @@ impl Bf16Attention {
         w.state[n..2 * n].fill(0.0);
         // SAFETY: guaranteed by the caller; the buffers hold the rows.
         unsafe {
-            let queries = self.query_rows(h, q0, n, w);
             // A causal row sees no key after the last row's.
             let seen = d.keys_to_read(&h.masks[1], q0..q1);
             if seen == 0 {
                 w.sums[..n * d.value_size].fill(0.0);
             }
+            if self.has_few_queries() {
+                self.run_few(h, [q0, n, seen], state, w);
+                return self.write_rows(h, q0, n, state[1], w);
+            }
+            let queries = self.query_rows(h, q0, n, w);
             let blocks = Tiles::new(n, self.block_rows());
             for first in (0..seen).step_by(KEYS) {
                 let block = KeyBlock {

@@ -239,12 +239,13 @@ impl Transposed {
         let [od, oh, ow] = self.out;
         let [id, ih, iw] = c.input;
         let pixels = id * ih * iw;
-        // SAFETY: the plane belongs to this thread.
-        let y = unsafe { std::slice::from_raw_parts_mut(y, od * oh * ow) };
-        y.fill(bias);
         let taps = c.kernel.iter().product::<usize>();
-        // SAFETY: guaranteed by the caller.
-        let products = unsafe { std::slice::from_raw_parts(products, taps * pixels) };
+        // SAFETY: the plane belongs to this thread; the caller provides the products.
+        let (y, products) = unsafe {
+            let y = std::slice::from_raw_parts_mut(y, od * oh * ow);
+            (y, std::slice::from_raw_parts(products, taps * pixels))
+        };
+        y.fill(bias);
         for (tap, products) in products.chunks_exact(pixels.max(1)).enumerate() {
             add_plane(c, self.out, products, 0, tap, y);
         }

@@ -99,11 +99,10 @@ struct Plan {
 impl GroupedPlan for Plan {
     unsafe fn run(&self, pool: &Pool, args: &GroupedArgs) -> Result<(), InvalidGroups> {
         let d = &self.desc;
-        // SAFETY: guaranteed by the caller.
-        let RowGroups { groups, used, order } = unsafe { groups::read(d, args.integers) }?;
         let (size, row) = (d.dtype.size(), d.n * d.dtype.size());
         // SAFETY: guaranteed by the caller; the rows are those of A and C, and the buffers have as many.
         unsafe {
+            let RowGroups { groups, used, order } = groups::read(d, args.integers)?;
             args.c.add(used * row).write_bytes(0, (d.rows - used) * row);
             let Some(order) = order else {
                 self.products.run(d, pool, &groups, args);

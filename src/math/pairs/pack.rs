@@ -7,7 +7,7 @@ use crate::math::pack::pack_panel;
 use crate::math::scratch;
 use half::bf16;
 
-pub(in crate::math) use rows::{narrow_row, pack_row, pack_rows, packed_row};
+pub(in crate::math) use rows::{narrow_row, pack_row, pack_rows, packed_row, widen_row};
 
 /// The elements of an operand, before packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,21 +193,21 @@ pub(in crate::math) unsafe fn pack_bytes(
     // Groups are elements of 32 bits, and a column consists of them.
     let in_groups = k == 1 && col.is_multiple_of(4) && src.cast::<f32>().is_aligned();
     let first = if in_groups { whole } else { 0 };
-    if in_groups {
-        // SAFETY: guaranteed by the caller.
-        unsafe { pack_panel(src.cast(), col / 4, 1, cols, COLS, whole, dst.cast()) };
-    }
-    for group in first..groups {
-        let mut bytes = [[0u8; 4]; COLS];
-        for i in 0..depth.saturating_sub(4 * group).min(4) {
-            let row = src.wrapping_add((4 * group + i) * k);
-            for (c, bytes) in bytes.iter_mut().enumerate().take(cols) {
-                // SAFETY: the caller provides the columns.
-                bytes[i] = unsafe { *row.add(c * col) };
-            }
+    // SAFETY: the caller provides the columns and the panel.
+    unsafe {
+        if in_groups {
+            pack_panel(src.cast(), col / 4, 1, cols, COLS, whole, dst.cast());
         }
-        // SAFETY: the caller provides the panel.
-        unsafe { dst.add(4 * group * COLS).cast::<[[u8; 4]; COLS]>().write(bytes) };
+        for group in first..groups {
+            let mut bytes = [[0u8; 4]; COLS];
+            for i in 0..depth.saturating_sub(4 * group).min(4) {
+                let row = src.wrapping_add((4 * group + i) * k);
+                for (c, bytes) in bytes.iter_mut().enumerate().take(cols) {
+                    bytes[i] = *row.add(c * col);
+                }
+            }
+            dst.add(4 * group * COLS).cast::<[[u8; 4]; COLS]>().write(bytes);
+        }
     }
 }
 
@@ -222,12 +222,13 @@ unsafe fn align_pairs(src: *const u16, [col, cols]: [usize; 2], pairs: usize, ds
     let row = packed_row(4 * pairs.next_multiple_of(16)) / 4;
     let mut aligned = scratch::take_buffer(cols * row);
     let to = aligned.as_mut_ptr();
-    for c in 0..cols {
-        // SAFETY: guaranteed by the caller; the buffer has the columns.
-        unsafe { std::ptr::copy_nonoverlapping(src.add(c * col), to.add(c * row).cast::<u16>(), 2 * pairs) };
+    // SAFETY: guaranteed by the caller; the buffer has the columns.
+    unsafe {
+        for c in 0..cols {
+            std::ptr::copy_nonoverlapping(src.add(c * col), to.add(c * row).cast::<u16>(), 2 * pairs);
+        }
+        pack_panel(to, row, 1, cols, COLS, pairs, dst);
     }
-    // SAFETY: as above.
-    unsafe { pack_panel(to, row, 1, cols, COLS, pairs, dst) };
 }
 
 /// Packs columns of pairs at any addresses, `col` elements apart, and zeros for the missing columns.

@@ -165,13 +165,14 @@ impl Part {
     /// They are writable at `to`.
     unsafe fn round(&self, c: &[f32], to: *mut u8, [count, step]: [usize; 2]) {
         let d = &self.desc;
-        if c.len() == count * d.m * d.n {
-            // SAFETY: guaranteed by the caller.
-            return unsafe { narrow_row(d.dtype, c, to) };
-        }
-        for at in (0..count).flat_map(|i| (0..d.m).map(move |r| i * step + r * d.c_row)) {
-            // SAFETY: as above.
-            unsafe { narrow_row(d.dtype, &c[at..at + d.n], to.add(2 * at)) };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if c.len() == count * d.m * d.n {
+                return narrow_row(d.dtype, c, to);
+            }
+            for at in (0..count).flat_map(|i| (0..d.m).map(move |r| i * step + r * d.c_row)) {
+                narrow_row(d.dtype, &c[at..at + d.n], to.add(2 * at));
+            }
         }
     }
 
