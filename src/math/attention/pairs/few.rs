@@ -25,8 +25,6 @@ struct RowProduct {
     size: usize,
     out: *mut f32,
     out_row: usize,
-    /// Whether sums are added to the result.
-    adds: bool,
 }
 
 /// The scores of `R` queries from `row` on.
@@ -83,7 +81,7 @@ per_isa! {
     fn score = score_rows<R: usize>(j: &RowProduct, row: usize)
 }
 
-/// `C` vectors of weighted values from column `col` on, for `R` rows from `row` on. The vector has `last` elements, if that is given.
+/// Adds `C` vectors of weighted values from column `col` on, for `R` rows from `row` on. The vector has `last` elements, if that is given.
 #[inline(always)]
 unsafe fn value_rows<S: Bf16, const R: usize, const C: usize>(
     j: &RowProduct,
@@ -93,21 +91,19 @@ unsafe fn value_rows<S: Bf16, const R: usize, const C: usize>(
     // SAFETY: the caller provides the rows and columns.
     unsafe {
         let mut acc = [[S::splat(0.0); C]; R];
-        if j.adds {
-            for r in 0..R {
-                for c in 0..C {
-                    let from = j.out.add((row + r) * j.out_row + col + c * S::LANES);
-                    acc[r][c] = match last {
-                        Some(n) => S::load_first(from, n),
-                        None => S::load(from),
-                    };
-                }
+        for r in 0..R {
+            for c in 0..C {
+                let from = j.out.add((row + r) * j.out_row + col + c * S::LANES);
+                acc[r][c] = match last {
+                    Some(n) => S::load_first(from, n),
+                    None => S::load(from),
+                };
             }
         }
         for key in 0..j.keys {
-            let mut x = [S::splat(0.0); C];
+            let (mut x, values) = ([S::splat(0.0); C], j.b.add(key * j.b_row + col));
             for c in 0..C {
-                x[c] = widen::<S>(j.b.add(key * j.b_row + col + c * S::LANES), last);
+                x[c] = widen::<S>(values.add(c * S::LANES), last);
             }
             for r in 0..R {
                 let weight = S::splat(*j.a.add((row + r) * j.a_row + key));
@@ -149,7 +145,7 @@ unsafe fn value_columns<S: Bf16, const R: usize>(j: &RowProduct, row: usize) {
 }
 
 per_isa! {
-    /// The sums of weighted values, for `R` rows from `row` on.
+    /// Adds the sums of weighted values to the result, for `R` rows from `row` on.
     fn add_values = value_columns<R: usize>(j: &RowProduct, row: usize)
 }
 
@@ -189,44 +185,58 @@ impl Bf16Attention {
         let width = d.size.next_multiple_of(16);
         let mut queries = scratch::take_buffer(n * width);
         queries.fill(0.0);
-        let (scores, out) = (w.scores.as_mut_ptr(), w.sums.as_mut_ptr());
+        w.sums[..n * d.value_size].fill(0.0);
         // SAFETY: guaranteed by the caller; the buffers hold the rows.
         unsafe {
             for r in 0..n {
                 widen_row(isa)(h.q.add((q0 + r) * d.q[2]), d.size, queries.as_mut_ptr().add(r * width));
             }
             for first in (0..seen).step_by(KEYS) {
-                let count = KEYS.min(seen - first);
-                let product = RowProduct {
-                    a: queries.as_ptr(),
-                    a_row: width,
-                    rows: n,
-                    b: h.k.add(first * d.k[2]),
-                    b_row: d.k[2],
-                    keys: count,
-                    size: d.size,
-                    out: scores,
-                    out_row: SCORE_ROW,
-                    adds: false,
+                let block = KeyBlock {
+                    first,
+                    count: KEYS.min(seen - first),
                 };
-                product.run(score::<2>(isa), score::<1>(isa));
-                self.weigh_rows(h, KeyBlock { first, count }, q0, n, scores, state);
+                let [scored, weighted] = self.few_products(h, block, (queries.as_ptr(), width, n), w);
+                scored.run(score::<2>(isa), score::<1>(isa));
+                self.weigh_rows(h, block, q0, n, scored.out, state);
                 for r in (0..n).filter(|_| first > 0) {
-                    scale(isa)(out.add(r * d.value_size), d.value_size, *state[2].add(r));
+                    scale(isa)(weighted.out.add(r * d.value_size), d.value_size, *state[2].add(r));
                 }
-                let values = RowProduct {
-                    a: scores,
-                    a_row: SCORE_ROW,
-                    b: h.v.add(first * d.v[2]),
-                    b_row: d.v[2],
-                    size: d.value_size,
-                    out,
-                    out_row: d.value_size,
-                    adds: first > 0,
-                    ..product
-                };
-                values.run(add_values::<2>(isa), add_values::<1>(isa));
+                weighted.run(add_values::<2>(isa), add_values::<1>(isa));
             }
         }
+    }
+
+    /// The product of `n` widened queries, which are `width` elements apart, with a block of keys, and that of its results with the values.
+    fn few_products(
+        &self,
+        h: &HeadOperands<u16>,
+        b: KeyBlock,
+        (queries, width, n): (*const f32, usize, usize),
+        w: &mut Work,
+    ) -> [RowProduct; 2] {
+        let d = &self.desc;
+        let scores = RowProduct {
+            a: queries,
+            a_row: width,
+            rows: n,
+            b: h.k.wrapping_add(b.first * d.k[2]),
+            b_row: d.k[2],
+            keys: b.count,
+            size: d.size,
+            out: w.scores.as_mut_ptr(),
+            out_row: SCORE_ROW,
+        };
+        let values = RowProduct {
+            a: scores.out,
+            a_row: SCORE_ROW,
+            b: h.v.wrapping_add(b.first * d.v[2]),
+            b_row: d.v[2],
+            size: d.value_size,
+            out: w.sums.as_mut_ptr(),
+            out_row: d.value_size,
+            ..scores
+        };
+        [scores, values]
     }
 }
