@@ -3,7 +3,7 @@
 use super::bags::{Bags, MAXIMUM};
 use crate::op::IndexLimit;
 use crate::op::rows::dense::{in_range, native, to_i64_indices, with_number};
-use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpBuilder, OpError, OpId, OpResult, Sizes, Traced};
 use crate::parallel::Pool;
 use crate::tensor::{Tensor, ViewMut};
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
@@ -195,7 +195,19 @@ fn bag_mode(c: &Call<TensorType>, id: DType) -> OpResult<i64> {
     Ok(mode)
 }
 
-fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
+/// An error unless there is a weight for each index.
+fn check_sample_weights(c: &Call<TensorType>, indices: &Dim, sizes: &mut Sizes) -> OpResult<()> {
+    if c.is_none("per_sample_weights") {
+        return Ok(());
+    }
+    let title = || "expected per_sample_weights to have one element for each index".to_string();
+    match c.shaped("per_sample_weights")?.1 {
+        [n] => sizes.unify_dims(n, indices, title).map(drop),
+        _ => Err(OpError::shape(title())),
+    }
+}
+
+fn bag_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (d, w) = c.shaped("weight")?;
     let (id, i) = c.shaped("indices")?;
     let offsets = c.shaped("offsets")?.1;
@@ -208,7 +220,12 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     // torch converts both to their promoted dtype.
     let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
     let mode = bag_mode(c, id)?;
+    check_sample_weights(c, &i[0], sizes)?;
     let n = if c.bool("include_last_offset")? {
+        if offsets[0] == Dim::Const(0) {
+            let title = "include_last_offset: number of offset should be at least 1";
+            return Err(OpError::shape(title));
+        }
         offsets[0].sub(&Dim::Const(1))
     } else {
         offsets[0].clone()
@@ -308,4 +325,36 @@ fn combine_bags(c: &Call<Tensor>, outs: &mut [ViewMut<'_>], pool: &Pool) -> OpRe
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a call is accepted, with two indices and this many sample weights and offsets.
+    fn is_accepted(weights: Option<&[usize]>, offsets: usize, has_end: bool) -> bool {
+        let ty = |d: DType, shape: &[usize]| Val::Leaf(TensorType::with_fixed_shape(d, shape));
+        let call = Call {
+            op: crate::op::by_name("embedding_bag").expect("a row"),
+            args: vec![
+                ty(DType::F32, &[5, 3]),
+                ty(DType::I64, &[2]),
+                ty(DType::I64, &[offsets]),
+                Val::Bool(false),
+                Val::int(0),
+                Val::Bool(false),
+                weights.map_or(Val::None, |shape| ty(DType::F32, shape)),
+                Val::Bool(has_end),
+                Val::None,
+            ],
+        };
+        call.op.result_type(&call, &mut Sizes::default()).is_ok()
+    }
+
+    #[test]
+    fn every_index_has_a_weight_and_ends_need_an_offset() {
+        assert!(is_accepted(None, 1, false) && is_accepted(Some(&[2]), 1, false) && is_accepted(None, 1, true));
+        assert!(!is_accepted(Some(&[0]), 1, false) && !is_accepted(Some(&[3]), 1, false));
+        assert!(!is_accepted(Some(&[2, 1]), 1, false) && !is_accepted(None, 0, true));
+    }
 }
