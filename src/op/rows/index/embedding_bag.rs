@@ -207,6 +207,18 @@ fn check_sample_weights(c: &Call<TensorType>, indices: &Dim, sizes: &mut Sizes) 
     }
 }
 
+/// The number of bags.
+fn bag_count(c: &Call<TensorType>, offsets: &Dim) -> OpResult<Dim> {
+    match c.bool("include_last_offset")? {
+        true if *offsets == Dim::Const(0) => {
+            let title = "include_last_offset: number of offset should be at least 1";
+            Err(OpError::shape(title))
+        }
+        true => Ok(offsets.sub(&Dim::Const(1))),
+        false => Ok(offsets.clone()),
+    }
+}
+
 fn bag_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (d, w) = c.shaped("weight")?;
     let (id, i) = c.shaped("indices")?;
@@ -221,15 +233,7 @@ fn bag_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
     let mode = bag_mode(c, id)?;
     check_sample_weights(c, &i[0], sizes)?;
-    let n = if c.bool("include_last_offset")? {
-        if offsets[0] == Dim::Const(0) {
-            let title = "include_last_offset: number of offset should be at least 1";
-            return Err(OpError::shape(title));
-        }
-        offsets[0].sub(&Dim::Const(1))
-    } else {
-        offsets[0].clone()
-    };
+    let n = bag_count(c, &offsets[0])?;
     let leaf = |d: DType, shape: Vec<Dim>| Val::Leaf(TensorType::new(d, shape));
     let max = if mode == 2 {
         vec![n.clone(), w[1].clone()]
