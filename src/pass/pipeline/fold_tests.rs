@@ -60,7 +60,6 @@ fn a_large_constant_is_replaced_by_what_is_computed_from_it() {
     assert!(!folded(standardised).contains(&"relu".to_string()));
 }
 
-/// Chains of views and of operations, however long, take neither stack nor minutes.
 #[test]
 fn products_of_large_constants_are_folded() {
     let twice = "    %s = call_function mm(%w, %w)\n    %y = call_function mm(%x, %s)\n    %z = call_function mm(%y, %w)\n    output %z\n";
@@ -72,6 +71,7 @@ fn products_of_large_constants_are_folded() {
     assert_eq!(folded(outer).iter().filter(|target| *target == "mm").count(), 2);
 }
 
+/// Chains of views and of operations, however long, take neither stack nor minutes.
 #[test]
 fn long_chains_on_a_large_constant_are_folded_in_part() {
     let chain = |call: &str, n: usize| {

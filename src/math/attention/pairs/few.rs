@@ -8,7 +8,7 @@ use crate::math::pairs::pack::widen_row;
 use crate::math::scratch;
 use crate::math::simd::Bf16;
 
-/// The most queries of a head that are fewer than pays for packing.
+/// The most queries for which packing keys and values does not pay.
 pub(super) const FEW: usize = 6;
 
 /// Rows of f32 and rows of bf16 that are multiplied. Strides are in elements.

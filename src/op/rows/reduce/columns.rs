@@ -81,7 +81,7 @@ fn update_lanes<const N: usize, E: Copy, T: Placed, const LARGEST: bool>(
     }
 }
 
-/// The positions of the extrema of lines side by side, of which one block has many. Elements are compared by their keys.
+/// The positions of the extrema of columns. Elements are compared by their keys.
 pub(super) fn arg_columns<E: Copy + Sync, T: Placed, const LARGEST: bool>(
     v: &[E],
     key: impl Fn(E) -> T + Copy + Sync,

@@ -141,14 +141,14 @@ fn arg_bytes<T: Cell + Into<i16>>(v: &[T], lines: &DimLines, largest: bool, out:
     if lines.inner == 1 && lines.len > SHORT {
         return arg_rows(v, lines.len, largest, out, pool);
     }
-    match largest {
-        true if lines.inner > FEW => arg_columns::<_, _, true>(v, T::into, lines, out, pool),
-        false if lines.inner > FEW => arg_columns::<_, _, false>(v, T::into, lines, out, pool),
-        _ => {
-            let wide: Vec<i16> = v.iter().map(|&x| x.into()).collect();
-            arg_lines(&wide, lines, largest, out, pool);
-        }
+    if lines.inner > FEW {
+        return match largest {
+            true => arg_columns::<_, _, true>(v, T::into, lines, out, pool),
+            false => arg_columns::<_, _, false>(v, T::into, lines, out, pool),
+        };
     }
+    let wide: Vec<i16> = v.iter().map(|&x| x.into()).collect();
+    arg_lines(&wide, lines, largest, out, pool);
 }
 
 /// The positions of the extrema in short rows of `n` narrow integers; returns whether the elements are such integers.
