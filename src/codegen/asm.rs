@@ -151,7 +151,7 @@ fn intel_formatter() -> IntelFormatter {
 
 /// Decodes the instructions up to the constants that follow them: up to the first return that no branch so far jumps
 /// beyond.
-fn decode_instructions(code: &[u8]) -> Vec<Instruction> {
+pub(super) fn decode_instructions(code: &[u8]) -> Vec<Instruction> {
     let mut out = vec![];
     let mut farthest = 0;
     for i in Decoder::with_ip(64, code, 0, DecoderOptions::NONE).iter() {

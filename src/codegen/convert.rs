@@ -253,6 +253,9 @@ impl Emitter<'_> {
             let halves = self.native1(NativeInst::PackHalf, I, h);
             return self.native1(NativeInst::F16ToF32, F, &halves);
         }
+        if self.has_f16c() {
+            return self.widen_by_f16c(h);
+        }
         let mask = self.int_like(I, h, 0x7fff);
         let magnitude = self.band(h, &mask);
         let shifted = self.shl(&magnitude, 13);
@@ -282,6 +285,9 @@ impl Emitter<'_> {
         if self.has_natives() {
             let halves = self.narrow_natively(DType::F16, x, false);
             return self.native1(NativeInst::ExtendHalf, I, &halves);
+        }
+        if self.has_f16c() {
+            return self.round_by_f16c(x);
         }
         let bits = self.bitcast_lanes(I, x);
         let mask = self.int_like(I, &bits, 0x7fff_ffff);

@@ -24,7 +24,7 @@ pub(super) fn kernel_signature(isa: &dyn TargetIsa) -> cranelift_codegen::ir::Si
 }
 
 /// Whether a flag of the target ISA is set.
-fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
+pub(super) fn has_isa_flag(isa: &dyn TargetIsa, name: &str) -> bool {
     isa.isa_flags()
         .iter()
         .any(|f| f.name == name && f.as_bool() == Some(true))
@@ -68,6 +68,7 @@ pub(super) fn define_function(
         width: shape.width,
         packed: shape.lane,
         narrows: shape.narrows,
+        f16c: shape.f16c,
         single: shape.single,
         fma: !x86 || has_isa_flag(isa, "has_fma"),
         x86,

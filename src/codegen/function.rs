@@ -1,17 +1,19 @@
 //! Compiles one kernel to one function of a Cranelift module, for either back end.
 
 use super::conditions::move_as_bytes;
+use super::f16c::insert_conversions;
 use super::packed::{self, PackedLanes};
 use super::{CodegenOptions, analysis, asm, calls, func, row_plan, table, wide, widen};
 use crate::code::{CodeImage, CodeText, FunctionInfo, HostCall, host_functions};
 use crate::kernel::{Kernel, hoist_invariants};
 use crate::target::{Feature, Target};
 use crate::tensor::AlignedBytes;
+use crate::types::DType;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{ExternalName, UserExternalName, UserFuncName};
 use cranelift_codegen::{CompiledCode, Context, FinalizedMachReloc, FinalizedRelocTarget};
 use cranelift_frontend::FunctionBuilderContext;
-use cranelift_module::{FuncId, Linkage, Module};
+use cranelift_module::{FuncId, Linkage, Module, ModuleReloc};
 
 /// Adds kernels to a module, one function each.
 pub(super) struct FunctionWriter {
@@ -24,8 +26,10 @@ pub(super) struct FunctionWriter {
 
 /// A kernel's code before it is added to a module.
 struct KernelCode {
-    /// The widened code; `None` if Cranelift's own code is used.
-    wide: Option<widen::Wide>,
+    /// The final bytes.
+    bytes: Vec<u8>,
+    /// Where widened code comes from ([`widen::Wide::origins`]); `None` if the instructions are at Cranelift's places.
+    origins: Option<Vec<(u32, u32)>>,
     info: FunctionInfo,
     /// The CLIF text before Cranelift changes the function, if texts were requested.
     clif: Option<String>,
@@ -66,24 +70,21 @@ impl FunctionWriter {
         let (shape, narrow) = choose_shape(&k, self.max_width());
         let mut code = self.compile_up_to_width(&k, module, shape)?;
         code.info.narrow = narrow;
-        let id = self.add_to_module(module, symbol, code.wide.as_ref())?;
+        let id = self.add_to_module(module, symbol, &code)?;
         let compiled = self.ctx.compiled_code().ok_or("no code")?;
-        code.info.code_bytes = match &code.wide {
-            Some(w) => w.code.len(),
-            None => compiled.code_buffer().len(),
-        };
+        code.info.code_bytes = code.bytes.len();
         if self.options.image {
-            code.info.image = match &code.wide {
+            code.info.image = match &code.origins {
                 // Nothing that refers to something outside is widened.
-                Some(w) => Some(CodeImage {
-                    bytes: w.code.clone(),
+                Some(_) => Some(CodeImage {
+                    bytes: code.bytes.clone(),
                     calls: vec![],
                 }),
-                None => code_image(compiled, &self.ctx, module),
+                None => code_image(code.bytes.clone(), compiled, &self.ctx, module),
             };
         }
-        if let Some(clif) = code.clif {
-            let asm = assembly_listing(compiled, code.wide.as_ref(), is_x86(module));
+        if let Some(clif) = code.clif.take() {
+            let asm = assembly_listing(&code, compiled, is_x86(module));
             code.info.text = Some(Box::new(FunctionTexts { clif, asm }));
         }
         module.clear_context(&mut self.ctx);
@@ -122,6 +123,12 @@ impl FunctionWriter {
         self.options.target.unwrap_or_else(Target::native)
     }
 
+    /// Whether `k` has f16 values, and the target the instructions to convert them.
+    fn converts_f16(&self, k: &Kernel, module: &dyn Module) -> bool {
+        let target = self.target().has(Feature::F16c) && func::has_isa_flag(module.isa(), "has_avx");
+        target && k.values.contains(&DType::F16)
+    }
+
     /// The widest vectors that the options and the target allow, in bytes.
     fn max_width(&self) -> usize {
         self.options
@@ -139,6 +146,7 @@ impl FunctionWriter {
     ) -> Result<KernelCode, CompileError> {
         let shape = PackedLanes {
             narrows: self.target().has(Feature::Avx512Bf16) && self.target().has(Feature::Avx512Bw),
+            f16c: self.converts_f16(k, module),
             ..shape
         };
         let (ctx, isa) = (&mut self.ctx, module.isa());
@@ -150,10 +158,18 @@ impl FunctionWriter {
         func::define_function(k, isa, shape, func, frontend, &mut table, self.options.text);
         let clif = self.options.text.then(|| clif_text(ctx));
         let width = shape.width;
-        let wide = match width {
-            16 => None,
-            _ => Some(compile_widened(ctx, module, width, analysis::may_stream(k))?),
-        };
+        ctx.compile(module.isa(), &mut Default::default())
+            .map_err(|e| format!("{:?}", e.inner))?;
+        let code = ctx.compiled_code().ok_or_else(|| "no code".to_string())?;
+        let mut bytes = code.code_buffer().to_vec();
+        if shape.f16c {
+            insert_conversions(&mut bytes)?;
+        }
+        let mut origins = None;
+        if width > 16 {
+            let wide = widen_code(&bytes, code, width, analysis::may_stream(k))?;
+            (bytes, origins) = (wide.code, Some(wide.origins));
+        }
         let info = FunctionInfo {
             constants: AlignedBytes::from_slice(table.bytes()),
             width,
@@ -164,30 +180,30 @@ impl FunctionWriter {
             text: None,
             image: None,
         };
-        Ok(KernelCode { wide, info, clif })
+        Ok(KernelCode {
+            bytes,
+            origins,
+            info,
+            clif,
+        })
     }
 
     /// Adds the code to the module.
-    fn add_to_module(
-        &mut self,
-        module: &mut dyn Module,
-        symbol: &str,
-        wide: Option<&widen::Wide>,
-    ) -> Result<FuncId, String> {
+    fn add_to_module(&mut self, module: &mut dyn Module, symbol: &str, code: &KernelCode) -> Result<FuncId, String> {
         let signature = &self.ctx.func.signature;
         let declared = module.declare_function(symbol, Linkage::Export, signature);
         let id = declared.map_err(|e| e.to_string())?;
-        match wide {
-            Some(w) => module
-                .define_function_bytes(id, 64, &w.code, &[])
-                .map_err(|e| e.to_string())?,
-            None => {
-                import_host_functions(&mut self.ctx, module)?;
-                module
-                    .define_function(id, &mut self.ctx)
-                    .map_err(|e| format!("{e:?}"))?;
-            }
+        let (mut alignment, mut relocations) = (64, vec![]);
+        if code.origins.is_none() {
+            import_host_functions(&mut self.ctx, module)?;
+            let buffer = &self.ctx.compiled_code().ok_or("no code")?.buffer;
+            alignment = u64::from(buffer.alignment);
+            let all = buffer.relocs().iter();
+            relocations.extend(all.map(|r| ModuleReloc::from_mach_reloc(r, &self.ctx.func, id)));
         }
+        module
+            .define_function_bytes(id, alignment, &code.bytes, &relocations)
+            .map_err(|e| e.to_string())?;
         Ok(id)
     }
 }
@@ -202,6 +218,7 @@ fn choose_shape(k: &Kernel, most: usize) -> (PackedLanes, Option<String>) {
         lane: 4,
         width,
         narrows: false,
+        f16c: false,
         single: false,
     };
     (shape, narrow)
@@ -209,7 +226,7 @@ fn choose_shape(k: &Kernel, most: usize) -> (PackedLanes, Option<String>) {
 
 /// The code as it can be written to a file; `None` if it refers to something other than host functions, or in another way than by an
 /// address of eight bytes.
-fn code_image(code: &CompiledCode, ctx: &Context, module: &dyn Module) -> Option<CodeImage> {
+fn code_image(bytes: Vec<u8>, code: &CompiledCode, ctx: &Context, module: &dyn Module) -> Option<CodeImage> {
     let call = |r: &FinalizedMachReloc| {
         let FinalizedRelocTarget::ExternalName(ExternalName::User(name)) = &r.target else {
             return None;
@@ -220,7 +237,7 @@ fn code_image(code: &CompiledCode, ctx: &Context, module: &dyn Module) -> Option
         (r.kind == Reloc::Abs8 && r.addend == 0 && name.namespace == 0).then_some(HostCall { at: r.offset, symbol })
     };
     Some(CodeImage {
-        bytes: code.code_buffer().to_vec(),
+        bytes,
         calls: code.buffer.relocs().iter().map(call).collect::<Option<_>>()?,
     })
 }
@@ -229,22 +246,19 @@ fn is_x86(module: &dyn Module) -> bool {
     module.isa().name() == "x64"
 }
 
-/// Compiles the function in `ctx` and widens it to vectors of `width` bytes.
-fn compile_widened(
-    ctx: &mut Context,
-    module: &dyn Module,
+/// Widens `bytes`, which are those of `code`, to vectors of `width` bytes.
+fn widen_code(
+    bytes: &[u8],
+    code: &CompiledCode,
     width: usize,
     may_stream: bool,
 ) -> Result<widen::Wide, CompileError> {
-    ctx.compile(module.isa(), &mut Default::default())
-        .map_err(|e| format!("{:?}", e.inner))?;
-    let code = ctx.compiled_code().ok_or_else(|| "no code".to_string())?;
     if !code.buffer.relocs().is_empty() {
         return Err("the code has external references (calls or relocations)"
             .to_string()
             .into());
     }
-    widen::widen(code.code_buffer(), width, may_stream).map_err(|e| CompileError {
+    widen::widen(bytes, width, may_stream).map_err(|e| CompileError {
         spills: matches!(e, widen::Reject::Spills(_)),
         reason: e.to_string(),
     })
@@ -295,16 +309,13 @@ impl CodeText for FunctionTexts {
 }
 
 /// The listing of a function's machine code.
-fn assembly_listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::Listing {
+fn assembly_listing(code: &KernelCode, compiled: &CompiledCode, x86: bool) -> asm::Listing {
     if !x86 {
-        return asm::Listing::of_text(code.vcode.as_deref().unwrap_or_default());
+        return asm::Listing::of_text(compiled.vcode.as_deref().unwrap_or_default());
     }
-    let places = code.buffer.get_srclocs_sorted().iter();
+    let places = compiled.buffer.get_srclocs_sorted().iter();
     let pieces = asm::collect_pieces(places.map(|p| (p.start, p.end, p.loc)));
-    match wider {
-        Some(w) => asm::Listing::of_x86(&w.code, Some(&w.origins), &pieces),
-        None => asm::Listing::of_x86(code.code_buffer(), None, &pieces),
-    }
+    asm::Listing::of_x86(&code.bytes, code.origins.as_deref(), &pieces)
 }
 
 /// A function's CLIF text.

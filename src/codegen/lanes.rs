@@ -108,6 +108,8 @@ pub(super) struct Emitter<'a> {
     pub packed: usize,
     /// Whether the target has instructions that convert f32 to bf16, and those on masks of words.
     pub narrows: bool,
+    /// Whether the target has the conversions of F16C ([`f16c`](super::f16c)).
+    pub f16c: bool,
     /// Whether a group is one vector: see [`PackedLanes`](super::packed::PackedLanes).
     pub single: bool,
     /// Whether the target has fused multiply-add.

@@ -22,6 +22,7 @@ mod conditions;
 mod convert;
 mod elements;
 mod exp;
+mod f16c;
 mod folds;
 mod forms;
 mod formulas;

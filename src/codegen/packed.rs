@@ -25,6 +25,8 @@ pub(super) struct PackedLanes {
     pub width: usize,
     /// Whether the target has instructions that convert f32 to bf16, and those on masks of words.
     pub narrows: bool,
+    /// Whether the target has the conversions of F16C.
+    pub f16c: bool,
     /// Whether a group is one vector instead of several.
     pub single: bool,
 }
@@ -55,6 +57,7 @@ pub(super) fn choose_packing(k: &Kernel, most: usize) -> Option<PackedLanes> {
         lane,
         width,
         narrows: false,
+        f16c: false,
         single: false,
     })
 }

@@ -3,6 +3,7 @@
 mod accuracy;
 mod division;
 mod doubles;
+mod f16c;
 mod halves;
 mod kernels;
 mod narrowing;

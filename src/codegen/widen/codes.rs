@@ -297,5 +297,6 @@ fn is_scalar_conversion(m: Mnemonic) -> bool {
     matches!(
         m,
         Vcvtsi2ss | Vcvttss2si | Vcvtsi2sd | Vcvttsd2si | Vcvtss2sd | Vcvtsd2ss | Cvttss2si | Cvttsd2si
+            | Vcvtph2ps | Vcvtps2ph
     )
 }
