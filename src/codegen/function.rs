@@ -247,12 +247,7 @@ fn is_x86(module: &dyn Module) -> bool {
 }
 
 /// Widens `bytes`, which are those of `code`, to vectors of `width` bytes.
-fn widen_code(
-    bytes: &[u8],
-    code: &CompiledCode,
-    width: usize,
-    may_stream: bool,
-) -> Result<widen::Wide, CompileError> {
+fn widen_code(bytes: &[u8], code: &CompiledCode, width: usize, may_stream: bool) -> Result<widen::Wide, CompileError> {
     if !code.buffer.relocs().is_empty() {
         return Err("the code has external references (calls or relocations)"
             .to_string()

@@ -7,7 +7,7 @@ mod slab;
 
 use super::Tensor;
 use super::element::{Element, cast_slice_mut};
-use super::guard::guarded_pages;
+use super::guard::{guarded_pages, guards_buffers};
 use super::quantized::Quantized;
 use crate::budget;
 use memmap2::{Mmap, MmapMut};
@@ -94,22 +94,7 @@ impl AlignedBytes {
 
     /// `len` zeros in pages of their own; `None` if the size is too small or the system refuses.
     fn in_pages(len: usize) -> Option<AlignedBytes> {
-        if len < PAGES {
-            return None;
-        }
-        if let Some(mut pages) = kept::take_pages(len) {
-            pages.fill(0);
-            return Self::part_of(pages, 0, len);
-        }
-        if len < HUGE {
-            return Self::part_of(MmapMut::map_anon(len).ok()?, 0, len);
-        }
-        // The memory before the first huge page is never touched.
-        let pages = MmapMut::map_anon(len.checked_add(HUGE)?).ok()?;
-        let offset = pages.as_ptr().align_offset(HUGE);
-        #[cfg(target_os = "linux")]
-        // Systems without huge pages reject this request, which is fine.
-        let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
+        let (pages, offset) = (len >= PAGES).then(|| kept::zeroed_pages(len))??;
         Self::part_of(pages, offset, len)
     }
 
@@ -176,8 +161,7 @@ impl Drop for AlignedBytes {
             match pages {
                 Pages::Own(pages) => {
                     budget::subtract_held(self.len);
-                    // Others than these have huge pages or guards.
-                    if pages.len() == self.len && self.len < HUGE {
+                    if !guards_buffers() {
                         kept::keep_pages(pages);
                     }
                 }

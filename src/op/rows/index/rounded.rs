@@ -160,7 +160,7 @@ impl Half for f16 {
 }
 
 /// The number of elements of a slice that are widened at once.
-const AT_ONCE: usize = 1024;
+const AT_ONCE: usize = 256;
 /// Slices shorter than this are added element by element.
 const SHORT: usize = 64;
 
@@ -191,6 +191,9 @@ impl Combine<f16, f16> for AddRounded {
     }
 
     fn slice(&self, x: &mut [f16], y: &[f16]) {
+        if y.len() < SHORT {
+            return x.iter_mut().zip(y).for_each(|(x, &y)| *x = x.plus_alone(y, self.0));
+        }
         let mut wide = [0.0; AT_ONCE];
         for (x, y) in x.chunks_mut(AT_ONCE).zip(y.chunks(AT_ONCE)) {
             let wide = &mut wide[..x.len()];
