@@ -55,7 +55,7 @@ fn writes_in_called_graph(m: &GraphModule) -> bool {
     m.graphs.len() > 1 && pass::functionalize(&mut m.clone()).is_err_and(|d| refused(&d))
 }
 
-/// Hooks that give the values of nodes that ran before, and refuse calls that would run forever.
+/// Hooks that give the values of nodes that ran before, and refuse calls that would run forever or whose results are undetermined.
 struct Known<'a>(&'a Env);
 
 impl Hooks for Known<'_> {
@@ -63,9 +63,11 @@ impl Hooks for Known<'_> {
         // A node of a called graph may have the same id.
         let of_entry = at.module.entry().is_some_and(|g| std::ptr::eq(g, at.graph));
         let known = self.0.get(&at.id).filter(|_| of_entry).cloned();
-        match known.is_none() && has_huge_degree(&at) {
-            true => Err(Diagnostic::new(Code::E0502, "the degree is too large")),
-            false => Ok(known),
+        let refused = |title: &str| Err(Diagnostic::new(Code::E0502, title));
+        match known {
+            None if has_huge_degree(&at) => refused("the degree is too large"),
+            None if has_infinite_weights(&at) => refused("a convolution has weights that are not finite"),
+            known => Ok(known),
         }
     }
 }
@@ -79,6 +81,14 @@ fn has_huge_degree(at: &RunningNode<'_>) -> bool {
         && arguments
             .skip(1)
             .any(|v| v.leaves().into_iter().any(huge) || v.as_f64().is_some_and(|n| n > HUGE))
+}
+
+/// Whether a call is a convolution by infinity or NaN. Beside the padding, and between the elements that a transposed convolution moves
+/// apart, results are NaN if an algorithm multiplies such weights by zero. In torch, that depends on the algorithm it chooses.
+fn has_infinite_weights(at: &RunningNode<'_>) -> bool {
+    let infinite = |t: &Tensor| (0..t.numel()).any(|i| !t.get(i).to_f64().is_finite());
+    let arguments = at.args.iter().chain(at.kwargs.iter().map(|(_, v)| v));
+    at.target().contains("conv") && arguments.skip(1).any(|v| v.leaves().into_iter().any(infinite))
 }
 
 impl Grower {

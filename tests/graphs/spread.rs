@@ -100,7 +100,7 @@ impl Spread {
             base,
         };
         for seed in 0..level.runs {
-            // An operand that is moved can leave what an op accepts. Then other runs tell.
+            // A result that was moved can leave what a later op accepts. Then other runs tell.
             if let Ok(moved) = interpreted(module, inputs, &mut Jitter::new(seed, level, false)) {
                 s.widen(&moved, level.factor);
             }
@@ -386,13 +386,14 @@ impl Hooks for Jitter {
             random::with_stream(|g| *g = before);
             after
         });
-        let result = at.call(&args, &kwargs);
+        // Operands that were moved can leave what the op accepts. Then only its result is moved.
+        let result = at.call(&args, &kwargs).unwrap_or(result);
         if let Some(after) = after {
             random::with_stream(|g| *g = after);
         }
-        let moved = result.map(|r| Some(self.moved(&r, all)));
+        let moved = self.moved(&result, all);
         self.least_unit = usual;
-        moved
+        Ok(Some(moved))
     }
 }
 
