@@ -83,6 +83,10 @@ pub(super) fn plan(
         DType::F32 if narrow && winograd.is_none() && pairs::is_applicable(&pairs, conv) => {
             pairs::plan(pairs, conv, constants, || plan_f32(isa, exact, conv, constants))
         }
+        DType::F32 if narrow => match pairs::phases::PairPhases::new(pairs, conv, constants)? {
+            Some(plan) => Ok(Box::new(plan)),
+            None => plan_f32(isa, exact, conv, constants),
+        },
         DType::F32 => plan_f32(isa, exact, conv, constants),
         DType::BF16 => plan_bf16(pairs, winograd, conv, constants, adapt),
         DType::F16 => adapt(),
@@ -117,11 +121,11 @@ fn plan_bf16(
     if let Some(w) = pairs::upsample::applicable_weight(conv, &constants) {
         return Ok(Box::new(pairs::upsample::Bf16Upsample::new(pairs, conv, constants, w)?));
     }
+    if let Some(plan) = pairs::phases::PairPhases::new(pairs, conv, constants)? {
+        return Ok(Box::new(plan));
+    }
     match pairs::depthwise::applicable_weight(conv, &constants) {
         Some(w) => pairs::depthwise::plan(&pairs, conv, constants, w),
-        None if transposed::suits_pairs(&pairs, conv) => {
-            Ok(Box::new(transposed::Transposed::in_pairs(pairs, conv, constants)?))
-        }
         None => adapt(),
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Phases {
 }
 
 /// The taps of one dimension that outputs `phase + j * stride` use, each with its distance from input `j`.
-fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
+pub(super) fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
     let (stride, dilation, from) = (c.stride[d], c.dilation[d], phase + c.padding[d]);
     (0..c.kernel[d]).filter_map(move |t| {
         let place = from as isize - (t * dilation) as isize;
@@ -67,7 +67,7 @@ fn phase_taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, 
 }
 
 /// The number of outputs of a dimension that belong to a phase.
-fn output_count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
+pub(super) fn output_count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
     out[d].saturating_sub(phase).div_ceil(c.stride[d])
 }
 

@@ -30,8 +30,6 @@ pub(crate) struct PairMatMulPlan {
     b: Option<Packed>,
     /// B, if it is packed as integers. Each chunk unpacks the panels that it multiplies.
     integers: Option<PackedIntegers>,
-    /// Whether the result of bf16 operands is their sums in f32.
-    keeps_sums: bool,
 }
 
 impl PairMatMulPlan {
@@ -44,7 +42,6 @@ impl PairMatMulPlan {
             a: None,
             b: None,
             integers: None,
-            keeps_sums: false,
         };
         match (constants.a, constants.b) {
             (Some(a), _) => plan.a = Some(a.aligned_bytes()),
@@ -52,14 +49,6 @@ impl PairMatMulPlan {
             (None, None) => {}
         }
         plan
-    }
-
-    /// Plans a product of dynamic bf16 operands without an addend whose result is f32.
-    pub(crate) fn with_f32_sums(kernels: PairKernels, desc: &MatMul) -> PairMatMulPlan {
-        PairMatMulPlan {
-            keeps_sums: true,
-            ..PairMatMulPlan::new(kernels, desc, MatMulConstants::default())
-        }
     }
 
     /// Plans `desc` with a B of integers. `None` if the kernels or the form of B do not fit, and for few rows, for which
@@ -83,11 +72,6 @@ impl PairMatMulPlan {
 
     fn is_wide(&self) -> bool {
         self.desc.dtype == DType::F32
-    }
-
-    /// The dtype of the result.
-    fn result_dtype(&self) -> DType {
-        if self.keeps_sums { DType::F32 } else { self.desc.dtype }
     }
 
     /// The elements of A or B.
@@ -217,7 +201,6 @@ impl PackedProduct for PairMatMulPlan {
             a: None,
             b: self.b.as_ref().map(|b| b.single(matrix)),
             integers: None,
-            keeps_sums: self.keeps_sums,
         }
     }
 }

@@ -13,6 +13,7 @@ pub(super) mod depthwise;
 mod image;
 pub(super) mod lines;
 mod panels;
+pub(super) mod phases;
 mod planes;
 mod segments;
 pub(super) mod upsample;
@@ -35,6 +36,7 @@ use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use chunk::ImageOperands;
 use segments::TapForm;
+use std::borrow::Cow;
 use std::sync::Arc;
 use window::Window;
 
@@ -54,10 +56,7 @@ pub(super) fn plan(
     constants: ConvConstants,
     plan_other: impl FnOnce() -> Result<Box<dyn ConvPlan>, PlanError>,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
-    let bias = match (constants.weight, constants.bias) {
-        (Some(_), Some(b)) if conv.bias => Some(b.aligned_bytes()),
-        _ => None,
-    };
+    let bias = constant_bias(conv, &constants);
     let first = conv.input_layout == ConvLayout::ChannelsFirst;
     // A matrix of pixels that is not in rows cannot be the first factor, which bytes must be.
     let is_product = pointwise::is_applicable(conv, kernels.isa) && !(first && kernels.are_bytes());
@@ -74,17 +73,21 @@ pub(super) fn plan(
     }
     let window = Window::new(kernels, conv)?;
     let multiplies_others = window.segments.reads_others(conv, &window.panels) && !kernels.are_bytes();
+    let other = multiplies_others.then(plan_other).transpose()?;
+    let pack = |w| weight::pack_constant((&kernels, conv, &window), w, &[], |bytes, _| Cow::Borrowed(bytes));
+    let weight = constants.weight.map(pack);
     Ok(Box::new(PairConv {
-        for_special_values: if multiplies_others { Some(plan_other()?) } else { None },
-        weight: constants
-            .weight
-            .map(|w| weight::pack_constant(&kernels, conv, &window, w)),
-        tiles: Tiles::new(window.out[2], kernels.rows),
-        conv: conv.clone(),
-        kernels,
-        window,
-        bias,
+        for_special_values: other,
+        ..PairConv::new(kernels, conv, window, (weight, bias))
     }))
+}
+
+/// The bias, if both it and the weight are constant.
+fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Arc<AlignedBytes>> {
+    match (constants.weight, constants.bias) {
+        (Some(_), Some(b)) if conv.bias => Some(b.aligned_bytes()),
+        _ => None,
+    }
 }
 
 /// A convolution with one tap and stride 1.
@@ -130,6 +133,24 @@ struct PairConv {
 }
 
 impl PairConv {
+    /// The convolution with the packed weight and the bias, if they are constant.
+    fn new(
+        kernels: PairKernels,
+        conv: &Conv,
+        window: Window,
+        (weight, bias): (Option<Arc<AlignedBytes>>, Option<Arc<AlignedBytes>>),
+    ) -> PairConv {
+        PairConv {
+            tiles: Tiles::new(window.out[2], kernels.rows),
+            conv: conv.clone(),
+            kernels,
+            window,
+            weight,
+            bias,
+            for_special_values: None,
+        }
+    }
+
     fn is_wide(&self) -> bool {
         self.conv.dtype == DType::F32
     }

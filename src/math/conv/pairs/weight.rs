@@ -10,14 +10,16 @@ use crate::math::scratch::{self, SharedPtr};
 use crate::parallel::Pool;
 use crate::tensor::{AlignedBytes, wide_function};
 use crate::types::DType;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The packed form of a constant weight.
+/// The packed form of the weight that `reorder` makes of a constant and the size of its elements. `order` identifies the order; it is empty
+/// if `conv` has the constant itself.
 pub(super) fn pack_constant(
-    kernels: &PairKernels,
-    conv: &Conv,
-    window: &Window,
+    (kernels, conv, window): (&PairKernels, &Conv, &Window),
     weight: Constant,
+    order: &[usize],
+    reorder: impl for<'a> FnOnce(&'a [u8], usize) -> Cow<'a, [u8]>,
 ) -> Arc<AlignedBytes> {
     let wide = conv.dtype == DType::F32;
     let (_, form) = kernels.describe_factors(wide);
@@ -26,7 +28,9 @@ pub(super) fn pack_constant(
     // Units group and pad product indices differently.
     key.extend([conv.groups, segments.tap, segments.run]);
     key.extend(&conv.kernel);
+    key.extend(order);
     weight.get_or_pack(&key, |bytes| {
+        let bytes = &*reorder(bytes, conv.factor_size());
         let panels = window.panels.count();
         let mut packed = AlignedBytes::zeroed_in_huge_pages(2 * panels * window.panel_words());
         let dst = packed.bytes_mut().as_mut_ptr();

@@ -202,13 +202,37 @@ fn taps_of_pairs_that_see_padding_are_left_out() {
     });
 }
 
+/// Transposed convolutions of bf16, whose phases are plain convolutions in pairs: all layouts, phases of unequal taps and sizes, groups,
+/// three dimensions, and a stride that leaves phases without taps.
 #[test]
-fn products_of_pairs_overlap_in_f32() {
-    for (groups, stride, kernel) in [(1, 2, 4), (1, 2, 2), (2, 1, 3)] {
-        check_layer(Conv {
-            dtype: DType::BF16,
-            transposed: true,
-            ..square(130 * groups, 6 * groups, groups, 5, kernel, stride)
-        });
+fn transposed_convolutions_of_pairs_agree() {
+    for (groups, stride, kernel, padding, more) in [
+        (1, 2, 4, 1, 0),
+        (1, 2, 2, 0, 1),
+        (1, 2, 3, 1, 1),
+        (1, 3, 5, 2, 2),
+        (1, 1, 3, 1, 0),
+        (1, 3, 2, 0, 1),
+        (2, 2, 4, 3, 0),
+    ] {
+        for input_layout in [ConvLayout::ChannelsFirst, ConvLayout::ChannelsLast] {
+            let flat = Conv {
+                dtype: DType::BF16,
+                transposed: true,
+                padding: [0, padding, padding],
+                output_padding: [0, more, more],
+                input_layout,
+                batch: 2,
+                ..square(32 * groups, 18 * groups, groups, 7, kernel, stride)
+            };
+            check_layer(Conv {
+                input: [3, 5, 7],
+                kernel: [3, kernel, kernel],
+                stride: [2, stride, stride],
+                padding: [1, padding, padding],
+                ..flat.clone()
+            });
+            check_layer(flat);
+        }
     }
 }

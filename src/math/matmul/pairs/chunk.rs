@@ -95,7 +95,7 @@ impl PairMatMulPlan {
             if let (true, Some(tail)) = (self.kernels.are_bytes(), &x.args.tail) {
                 return self.run_with_waiting_sums(x, tail, [t0, t1], [p0, p1]);
             }
-            let to = Destination::result(x.args.c.wrapping_add(x.offsets.c * self.result_dtype().size()), d.c_row);
+            let to = Destination::result(x.args.c.wrapping_add(x.offsets.c * d.dtype.size()), d.c_row);
             let rows = self.chunk_rows(x, [t0, t1].map(|t| self.blocks.start(t)));
             self.run_part(&mut self.kernels.begin(), (x, &to), &rows, [t0, t1], [p0, p1]);
         }
@@ -260,9 +260,9 @@ impl PairMatMulPlan {
             sums: std::ptr::null(),
             rows,
             cols,
-            c: to.at([r0, c0], self.result_dtype().size()),
+            c: to.at([r0, c0], d.dtype.size()),
             c_row: to.row,
-            wide: self.is_wide() || self.keeps_sums,
+            wide: self.is_wide(),
             addend,
             alpha: d.alpha as f32,
             beta: d.beta as f32,
