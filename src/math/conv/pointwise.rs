@@ -26,15 +26,20 @@ pub(super) fn is_applicable(conv: &Conv, isa: Isa) -> bool {
     is_pointwise
         && conv.groups == 1
         && !conv.transposed
-        && conv.input_layout == conv.output_layout
-        && (conv.input_layout == ConvLayout::ChannelsLast || pixels * 100 >= columns * 85)
+        && (conv.input_layout == conv.output_layout || conv.in_channels == 1)
+        && (!is_channels_first(conv) || pixels * 100 >= columns * 85)
+}
+
+/// Whether the channels of the product are its rows. An input of one channel has both layouts.
+pub(super) fn is_channels_first(conv: &Conv) -> bool {
+    conv.output_layout == ConvLayout::ChannelsFirst
 }
 
 /// The matrix product that `conv`, for which [`is_applicable`] holds, is.
 pub(super) fn product(conv: &Conv) -> MatMul {
     let (c, o) = (conv.in_channels, conv.out_channels);
     let pixels: usize = conv.input.iter().product();
-    let first = conv.input_layout == ConvLayout::ChannelsFirst;
+    let first = is_channels_first(conv);
     let image = c * pixels;
     // The weight is the same for all images.
     let (mut d, a, b) = match first {
@@ -60,7 +65,7 @@ pub(super) fn product(conv: &Conv) -> MatMul {
 impl PointwiseConv {
     /// Plans `conv`, for which [`is_applicable`] holds.
     pub(super) fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> PointwiseConv {
-        let first = conv.input_layout == ConvLayout::ChannelsFirst;
+        let first = is_channels_first(conv);
         let constant = MatMulConstants {
             a: constants.weight.filter(|_| first),
             b: constants.weight.filter(|_| !first),

@@ -57,7 +57,7 @@ pub(super) fn plan(
     plan_other: impl FnOnce() -> Result<Box<dyn ConvPlan>, PlanError>,
 ) -> Result<Box<dyn ConvPlan>, PlanError> {
     let bias = constant_bias(conv, &constants);
-    let first = conv.input_layout == ConvLayout::ChannelsFirst;
+    let first = pointwise::is_channels_first(conv);
     // A matrix of pixels that is not in rows cannot be the first factor, which bytes must be.
     let is_product = pointwise::is_applicable(conv, kernels.isa) && !(first && kernels.are_bytes());
     if is_product {

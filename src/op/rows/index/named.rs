@@ -146,7 +146,7 @@ impl NamedSlices {
                 });
             });
         }
-        if view.most() < usize::MAX && inner > 1 {
+        if view.most() < usize::MAX && inner > 1 && !self.reach_most_of(dst.len()) {
             return self.combine_by_place(view, src, dst, pool, how);
         }
         if let Some(columns) = self.columns_per_part(size_of::<S>(), pool) {
@@ -248,6 +248,12 @@ impl NamedSlices {
         }
     }
 
+    /// Whether short slices reach most of a tensor of `len` elements that is not too large to exist as numbers. Sorting the slices by
+    /// place would take longer than converting all elements.
+    fn reach_most_of(&self, len: usize) -> bool {
+        self.inner < SHORT_GAP && self.places().len() >= self.n / 2 && len <= MOST_NUMBERS
+    }
+
     /// How many elements of each slice a thread takes, if there are no dims before, slices are long and places are few; `None` if that does
     /// not save time. Of many places, each thread takes some: threads that share every slice would wait for each other's cache lines.
     fn columns_per_part(&self, size: usize, pool: &Pool) -> Option<usize> {
@@ -276,6 +282,9 @@ const MANY_PLACES: usize = 64;
 
 /// The most numbers that are converted at once, unless one slice has more: 8 KiB, which the first cache holds.
 const FEW_NUMBERS: usize = 2 << 10;
+
+/// The most numbers of a whole tensor: 16 MiB.
+const MOST_NUMBERS: usize = 4 << 20;
 
 /// The most elements between two slices that are converted together with them, because a second call would take longer.
 const SHORT_GAP: usize = 64;
