@@ -157,22 +157,10 @@ impl FunctionWriter {
         let (func, frontend) = (&mut ctx.func, &mut self.frontend);
         func::define_function(k, isa, shape, func, frontend, &mut table, self.options.text);
         let clif = self.options.text.then(|| clif_text(ctx));
-        let width = shape.width;
-        ctx.compile(module.isa(), &mut Default::default())
-            .map_err(|e| format!("{:?}", e.inner))?;
-        let code = ctx.compiled_code().ok_or_else(|| "no code".to_string())?;
-        let mut bytes = code.code_buffer().to_vec();
-        if shape.f16c {
-            insert_conversions(&mut bytes)?;
-        }
-        let mut origins = None;
-        if width > 16 {
-            let wide = widen_code(&bytes, code, width, analysis::may_stream(k))?;
-            (bytes, origins) = (wide.code, Some(wide.origins));
-        }
+        let (bytes, origins) = compile_code(ctx, module, shape, analysis::may_stream(k))?;
         let info = FunctionInfo {
             constants: AlignedBytes::from_slice(table.bytes()),
-            width,
+            width: shape.width,
             scratch: row_plan::scratch_bytes(k),
             code_bytes: 0,
             refused: None,
@@ -246,17 +234,36 @@ fn is_x86(module: &dyn Module) -> bool {
     module.isa().name() == "x64"
 }
 
-/// Widens `bytes`, which are those of `code`, to vectors of `width` bytes.
-fn widen_code(bytes: &[u8], code: &CompiledCode, width: usize, may_stream: bool) -> Result<widen::Wide, CompileError> {
+/// The final bytes of code, and where they come from if it was widened.
+type FinalCode = (Vec<u8>, Option<Vec<(u32, u32)>>);
+
+/// Compiles the function in `ctx` and widens it to vectors of the width of `shape`.
+fn compile_code(
+    ctx: &mut Context,
+    module: &dyn Module,
+    shape: PackedLanes,
+    may_stream: bool,
+) -> Result<FinalCode, CompileError> {
+    ctx.compile(module.isa(), &mut Default::default())
+        .map_err(|e| format!("{:?}", e.inner))?;
+    let code = ctx.compiled_code().ok_or_else(|| "no code".to_string())?;
+    let mut bytes = code.code_buffer().to_vec();
+    if shape.f16c {
+        insert_conversions(&mut bytes)?;
+    }
+    if shape.width == 16 {
+        return Ok((bytes, None));
+    }
     if !code.buffer.relocs().is_empty() {
         return Err("the code has external references (calls or relocations)"
             .to_string()
             .into());
     }
-    widen::widen(bytes, width, may_stream).map_err(|e| CompileError {
+    let wide = widen::widen(&bytes, shape.width, may_stream).map_err(|e| CompileError {
         spills: matches!(e, widen::Reject::Spills(_)),
         reason: e.to_string(),
-    })
+    })?;
+    Ok((wide.code, Some(wide.origins)))
 }
 
 /// Declares in the module the host functions that the function calls, and renumbers its references to match.

@@ -64,7 +64,7 @@ const LOWER: [&str; 16] = [
 ];
 
 /// The files of code generation, in order.
-const CODEGEN: [&str; 43] = [
+const CODEGEN: [&str; 44] = [
     "widen",
     "table",
     "inline",
@@ -74,6 +74,8 @@ const CODEGEN: [&str; 43] = [
     "masking",
     "vector_loops",
     "natives",
+    "asm",
+    "f16c",
     "calls",
     "forms",
     "convert",
@@ -86,7 +88,6 @@ const CODEGEN: [&str; 43] = [
     "halves",
     "ops",
     "folds",
-    "asm",
     "state",
     "tails",
     "splits",
