@@ -11,12 +11,61 @@ use crate::parallel::Pool;
 use crate::target::Isa;
 use crate::types::DType;
 
-/// An f16 or bf16 convolution: converted to f32, computed there, and rounded once. Or one of bytes, whose sums f32 has exactly.
+/// An f16 or bf16 convolution: converted to f32, computed there, and rounded once. Or one of bytes, whose sums f32 has exactly. Few
+/// images or groups are converted at a time, so that the f32 numbers stay in the cache.
 pub(super) struct Adapted {
     conv: Conv,
+    /// The plans of blocks of groups.
+    blocks: Vec<GroupBlock>,
+    /// The number of images that are computed at a time, which divides the batch: 1 if there are several blocks.
+    images: usize,
+    /// The number of elements of the weight and of the bias to convert; 0 for constants.
+    parameters: [usize; 2],
+}
+
+/// Some groups of a convolution.
+struct GroupBlock {
     inner: Box<dyn ConvPlan>,
-    /// The number of elements to convert of input, weight, bias and output; 0 for constants.
-    lens: [usize; 4],
+    /// The first group.
+    first: usize,
+    /// The number of elements of input and output.
+    lens: [usize; 2],
+}
+
+/// The f32 numbers of input and output that are computed at a time, if there are more: 2 MiB.
+const AT_ONCE: usize = 512 << 10;
+
+/// The largest divisor of `n` that is at most `most`.
+fn largest_divisor(n: usize, most: usize) -> usize {
+    (1..=most.clamp(1, n.max(1)))
+        .rev()
+        .find(|d| n.is_multiple_of(*d))
+        .unwrap_or(1)
+}
+
+/// How many images and how many groups of `conv` are computed at a time.
+fn split_work(conv: &Conv, constant: bool, [nx, nw, _, ny]: [usize; 4]) -> [usize; 2] {
+    let image = (nx + ny) / conv.batch.max(1);
+    // A weight that is not constant is prepared for each part.
+    if conv.bytes.is_some() || !constant && nw > image / 8 {
+        return [conv.batch.max(1), conv.groups];
+    }
+    let images = largest_divisor(conv.batch, AT_ONCE / image.max(1));
+    let first = [conv.input_layout, conv.output_layout] == [ConvLayout::ChannelsFirst; 2];
+    if !first || images > 1 || conv.groups == 0 {
+        return [images, conv.groups];
+    }
+    // A single group of a depthwise convolution is a plain one, which takes longer.
+    let is_depthwise = conv.groups == conv.in_channels;
+    match largest_divisor(conv.groups, AT_ONCE / (image / conv.groups).max(1)) {
+        1 if is_depthwise => [
+            1,
+            (2..conv.groups)
+                .find(|d| conv.groups.is_multiple_of(*d))
+                .unwrap_or(conv.groups),
+        ],
+        groups => [1, groups],
+    }
 }
 
 impl Adapted {
@@ -28,64 +77,109 @@ impl Adapted {
         constants: ConvConstants,
         extents: [usize; 4],
     ) -> Result<Adapted, PlanError> {
+        let dtype = if conv.bytes.is_some() { DType::I8 } else { conv.dtype };
+        let [weight, bias] = [constants.weight, constants.bias].map(|c| Some(c?.widen_from(dtype)));
+        let wide = ConvConstants { weight, bias };
+        let [images, groups] = split_work(conv, weight.is_some(), extents);
+        let first = (0..conv.groups).step_by(groups.max(1));
+        let plan = |first: usize| GroupBlock::new(isa, exact, conv, wide, [images, first, groups]);
+        let blocks = first.map(plan).collect::<Result<_, _>>()?;
+        let is_needed = |n: usize, constant: bool| if constant { 0 } else { n };
+        Ok(Adapted {
+            conv: conv.clone(),
+            blocks,
+            images,
+            parameters: [
+                is_needed(extents[1], weight.is_some()),
+                is_needed(extents[2], weight.is_some() && bias.is_some()),
+            ],
+        })
+    }
+}
+
+impl GroupBlock {
+    /// Plans `groups` groups from `first` on, for so many images.
+    fn new(
+        isa: Isa,
+        exact: bool,
+        conv: &Conv,
+        constants: ConvConstants,
+        [images, first, groups]: [usize; 3],
+    ) -> Result<GroupBlock, PlanError> {
         let inner = Conv {
             dtype: DType::F32,
             bytes: None,
+            batch: images,
+            groups,
+            in_channels: conv.in_channels / conv.groups * groups,
+            out_channels: conv.out_channels / conv.groups * groups,
             ..conv.clone()
         };
-        let ConvConstants { weight, bias } = constants;
-        let dtype = if conv.bytes.is_some() { DType::I8 } else { conv.dtype };
-        let [weight, bias] = [weight, bias].map(|c| Some(c?.widen_from(dtype)));
-        let wide = ConvConstants { weight, bias };
-        let mut lens = extents;
-        if weight.is_some() {
-            lens[1] = 0;
-            lens[2] = if bias.is_some() { 0 } else { lens[2] };
-        }
-        Ok(Adapted {
-            conv: conv.clone(),
-            inner: plan_f32(isa, exact, &inner, wide)?,
-            lens,
+        let [nx, nw, nb, ny] = inner.extents().ok_or(PlanError::Size)?;
+        let part = first / groups;
+        let constants = ConvConstants {
+            weight: constants.weight.map(|w| w.skip_bytes(4 * nw * part)),
+            bias: constants.bias.map(|b| b.skip_bytes(4 * nb * part)),
+        };
+        Ok(GroupBlock {
+            inner: plan_f32(isa, exact, &inner, constants)?,
+            first,
+            lens: [nx, ny],
+        })
+    }
+
+    /// Where the input and the output of the block begin, from image `image` on.
+    fn starts(&self, conv: &Conv, image: usize) -> [usize; 2] {
+        let pixels = [conv.input, conv.output_size().unwrap_or_default()];
+        let channels = [conv.in_channels, conv.out_channels];
+        [0, 1].map(|k| {
+            (image * channels[k] + channels[k] / conv.groups * self.first) * pixels[k].iter().product::<usize>()
         })
     }
 }
 
 impl ConvPlan for Adapted {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let [nx, nw, nb, ny] = self.lens;
-        if ny == 0 {
+        let c = &self.conv;
+        let Some(GroupBlock { lens: [nx, ny], .. }) = self.blocks.first().filter(|b| b.lens[1] > 0) else {
             return;
-        }
-        let bytes = self.conv.bytes.map(ByteInput::dtype);
-        let dtype = bytes.unwrap_or(self.conv.dtype);
-        let (mut x, mut weight) = (scratch::take_buffer(nx), scratch::take_buffer(nw));
-        let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(ny));
+        };
+        let [nw, nb] = self.parameters;
+        let bytes = c.bytes.map(ByteInput::dtype);
+        let dtype = bytes.unwrap_or(c.dtype);
+        let (mut x, mut weight) = (scratch::take_buffer(*nx), scratch::take_buffer(nw));
+        let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(*ny));
+        // The tail makes elements of another size from sums of bytes.
+        let waits = bytes.is_some() && args.tail.is_some();
+        let mut sums = scratch::take_buffer(if waits { *ny } else { 0 });
+        let to = if waits { sums.as_mut_ptr().cast() } else { args.y };
         // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
-            widen_elements(pool, dtype, args.x, &mut x);
             widen_elements(pool, dtype, args.weight, &mut weight);
             widen_elements(pool, dtype, args.bias, &mut bias);
-            let inner = ConvArgs {
-                x: x.as_ptr().cast(),
-                weight: weight.as_ptr().cast(),
-                bias: bias.as_ptr().cast(),
-                y: y.as_mut_ptr().cast(),
-                tail: None,
-            };
-            self.inner.run(pool, &inner);
-            // The tail makes elements of another size from sums of bytes.
-            let waits = bytes.is_some() && args.tail.is_some();
-            let mut sums = scratch::take_buffer(if waits { ny } else { 0 });
-            let to = if waits { sums.as_mut_ptr().cast() } else { args.y };
-            narrow_elements(pool, self.conv.dtype, &y, to);
-            run_tail(pool, &self.conv, to, args.tail);
+            for image in (0..c.batch).step_by(self.images) {
+                for block in &self.blocks {
+                    let [from, at] = block.starts(c, image);
+                    let part = block.first * self.blocks.len() / c.groups;
+                    widen_elements(pool, dtype, args.x.add(from * dtype.size()), &mut x);
+                    let inner = ConvArgs {
+                        x: x.as_ptr().cast(),
+                        weight: weight[nw / self.blocks.len() * part..].as_ptr().cast(),
+                        bias: bias[nb / self.blocks.len() * part..].as_ptr().cast(),
+                        y: y.as_mut_ptr().cast(),
+                        tail: None,
+                    };
+                    block.inner.run(pool, &inner);
+                    narrow_elements(pool, c.dtype, &y, to.add(at * c.dtype.size()));
+                }
+            }
+            run_tail(pool, c, to, args.tail);
         }
     }
 
     fn describe(&self) -> String {
-        self.inner
-            .describe()
-            .replace("f32", &format!("{} in f32", self.conv.dtype))
+        let how = self.blocks.first().map_or("empty".into(), |b| b.inner.describe());
+        how.replace("f32", &format!("{} in f32", self.conv.dtype))
     }
 }
 

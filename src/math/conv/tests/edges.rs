@@ -236,3 +236,31 @@ fn transposed_convolutions_of_pairs_agree() {
         }
     }
 }
+
+/// Large images of 16-bit floats are converted to f32 group by group, and several small ones at once.
+#[test]
+fn images_are_converted_in_parts() {
+    let large = Conv {
+        dtype: DType::F16,
+        batch: 2,
+        bias: true,
+        groups: 4,
+        ..Conv::new2d(4, 4, [256, 260], [2, 1])
+    };
+    let small = Conv {
+        batch: 4,
+        input: [1, 150, 190],
+        ..large.clone()
+    };
+    for (conv, constant) in [(&large, false), (&large, true), (&small, true)] {
+        let case = Case {
+            conv: conv.clone(),
+            constant,
+            constant_bias: constant,
+            exact: true,
+            precision: Precision::F32,
+            seed: 7,
+        };
+        check(&case, &Pool::new(1), &Pool::new(3));
+    }
+}
