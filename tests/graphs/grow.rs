@@ -83,12 +83,14 @@ fn has_huge_degree(at: &RunningNode<'_>) -> bool {
             .any(|v| v.leaves().into_iter().any(huge) || v.as_f64().is_some_and(|n| n > HUGE))
 }
 
-/// Whether a call is a convolution by infinity or NaN. Beside the padding, and between the elements that a transposed convolution moves
-/// apart, results are NaN if an algorithm multiplies such weights by zero. In torch, that depends on the algorithm it chooses.
+/// Whether a call is a convolution by infinity or NaN. Beside padding, results are NaN if the algorithm multiplies such weights by zero: in
+/// torch, that depends on the algorithm it chooses. Transposed convolutions multiply the margin of the input, which torch's do not.
 fn has_infinite_weights(at: &RunningNode<'_>) -> bool {
     let infinite = |t: &Tensor| (0..t.numel()).any(|i| !t.get(i).to_f64().is_finite());
-    let arguments = at.args.iter().chain(at.kwargs.iter().map(|(_, v)| v));
-    at.target().contains("conv") && arguments.skip(1).any(|v| v.leaves().into_iter().any(infinite))
+    let is_convolution = |part: &str| part.trim_start_matches('_').starts_with("conv");
+    let named = at.kwargs.iter().find(|(k, _)| &**k == "weight").map(|(_, v)| v);
+    let weight = at.args.get(1).or(named);
+    at.target().split('.').any(is_convolution) && weight.is_some_and(|v| v.leaves().into_iter().any(infinite))
 }
 
 impl Grower {
