@@ -114,6 +114,9 @@ impl PairPhases {
         constants: ConvConstants,
     ) -> Result<Option<PairPhases>, PlanError> {
         let enough = conv.out_channels / conv.groups.max(1) >= CHANNELS;
+        // A large weight that is not constant takes longer to reorder than the products take in f32.
+        let [_, nw, _, ny] = conv.extents().ok_or(PlanError::Size)?;
+        let enough = enough && (constants.weight.is_some() || nw <= ny);
         if !conv.transposed || conv.bytes.is_some() || !enough || !kernels.are_faster_than_f32() {
             return Ok(None);
         }
