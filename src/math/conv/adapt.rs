@@ -15,21 +15,12 @@ use crate::types::DType;
 /// images or groups are converted at a time, so that the f32 numbers stay in the cache.
 pub(super) struct Adapted {
     conv: Conv,
-    /// The plans of blocks of groups.
-    blocks: Vec<GroupBlock>,
+    /// The plans of blocks of as many groups each.
+    blocks: Vec<Box<dyn ConvPlan>>,
     /// The number of images that are computed at a time, which divides the batch: 1 if there are several blocks.
     images: usize,
-    /// The number of elements of the weight and of the bias to convert; 0 for constants.
-    parameters: [usize; 2],
-}
-
-/// Some groups of a convolution.
-struct GroupBlock {
-    inner: Box<dyn ConvPlan>,
-    /// The first group.
-    first: usize,
-    /// The number of elements of input and output.
-    lens: [usize; 2],
+    /// The number of elements of a block's input, weight, bias and output; 0 for constants.
+    lens: [usize; 4],
 }
 
 /// The f32 numbers of input and output that are computed at a time, if there are more: 2 MiB.
@@ -55,17 +46,14 @@ fn split_work(conv: &Conv, constant: bool, [nx, nw, _, ny]: [usize; 4]) -> [usiz
     if !first || images > 1 || conv.groups == 0 {
         return [images, conv.groups];
     }
-    // A single group of a depthwise convolution is a plain one, which takes longer.
-    let is_depthwise = conv.groups == conv.in_channels;
-    match largest_divisor(conv.groups, AT_ONCE / (image / conv.groups).max(1)) {
-        1 if is_depthwise => [
-            1,
-            (2..conv.groups)
-                .find(|d| conv.groups.is_multiple_of(*d))
-                .unwrap_or(conv.groups),
-        ],
-        groups => [1, groups],
+    let most = AT_ONCE / (image / conv.groups).max(1);
+    let groups = largest_divisor(conv.groups, most);
+    if groups > 1 || conv.groups < conv.in_channels {
+        return [1, groups];
     }
+    // A single group of a depthwise convolution is a plain one, which takes longer.
+    let fewest = (2..conv.groups).find(|d| conv.groups.is_multiple_of(*d));
+    [1, fewest.unwrap_or(conv.groups)]
 }
 
 impl Adapted {
@@ -79,106 +67,76 @@ impl Adapted {
     ) -> Result<Adapted, PlanError> {
         let dtype = if conv.bytes.is_some() { DType::I8 } else { conv.dtype };
         let [weight, bias] = [constants.weight, constants.bias].map(|c| Some(c?.widen_from(dtype)));
-        let wide = ConvConstants { weight, bias };
         let [images, groups] = split_work(conv, weight.is_some(), extents);
-        let first = (0..conv.groups).step_by(groups.max(1));
-        let plan = |first: usize| GroupBlock::new(isa, exact, conv, wide, [images, first, groups]);
-        let blocks = first.map(plan).collect::<Result<_, _>>()?;
-        let is_needed = |n: usize, constant: bool| if constant { 0 } else { n };
-        Ok(Adapted {
-            conv: conv.clone(),
-            blocks,
-            images,
-            parameters: [
-                is_needed(extents[1], weight.is_some()),
-                is_needed(extents[2], weight.is_some() && bias.is_some()),
-            ],
-        })
-    }
-}
-
-impl GroupBlock {
-    /// Plans `groups` groups from `first` on, for so many images.
-    fn new(
-        isa: Isa,
-        exact: bool,
-        conv: &Conv,
-        constants: ConvConstants,
-        [images, first, groups]: [usize; 3],
-    ) -> Result<GroupBlock, PlanError> {
         let inner = Conv {
             dtype: DType::F32,
             bytes: None,
             batch: images,
             groups,
-            in_channels: conv.in_channels / conv.groups * groups,
-            out_channels: conv.out_channels / conv.groups * groups,
+            in_channels: conv.in_channels / conv.groups.max(1) * groups,
+            out_channels: conv.out_channels / conv.groups.max(1) * groups,
             ..conv.clone()
         };
         let [nx, nw, nb, ny] = inner.extents().ok_or(PlanError::Size)?;
-        let part = first / groups;
-        let constants = ConvConstants {
-            weight: constants.weight.map(|w| w.skip_bytes(4 * nw * part)),
-            bias: constants.bias.map(|b| b.skip_bytes(4 * nb * part)),
+        let plan = |part: usize| {
+            let constants = ConvConstants {
+                weight: weight.map(|w| w.skip_bytes(4 * nw * part)),
+                bias: bias.map(|b| b.skip_bytes(4 * nb * part)),
+            };
+            plan_f32(isa, exact, &inner, constants)
         };
-        Ok(GroupBlock {
-            inner: plan_f32(isa, exact, &inner, constants)?,
-            first,
-            lens: [nx, ny],
-        })
-    }
-
-    /// Where the input and the output of the block begin, from image `image` on.
-    fn starts(&self, conv: &Conv, image: usize) -> [usize; 2] {
-        let pixels = [conv.input, conv.output_size().unwrap_or_default()];
-        let channels = [conv.in_channels, conv.out_channels];
-        [0, 1].map(|k| {
-            (image * channels[k] + channels[k] / conv.groups * self.first) * pixels[k].iter().product::<usize>()
+        let needed = |n: usize, constant: bool| if constant { 0 } else { n };
+        Ok(Adapted {
+            conv: conv.clone(),
+            blocks: (0..conv.groups / groups.max(1)).map(plan).collect::<Result<_, _>>()?,
+            images,
+            lens: [
+                nx,
+                needed(nw, weight.is_some()),
+                needed(nb, weight.is_some() && bias.is_some()),
+                ny,
+            ],
         })
     }
 }
 
 impl ConvPlan for Adapted {
     unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
-        let c = &self.conv;
-        let Some(GroupBlock { lens: [nx, ny], .. }) = self.blocks.first().filter(|b| b.lens[1] > 0) else {
+        let (c, blocks, [nx, nw, nb, ny]) = (&self.conv, self.blocks.len(), self.lens);
+        if ny == 0 {
             return;
-        };
-        let [nw, nb] = self.parameters;
+        }
         let bytes = c.bytes.map(ByteInput::dtype);
         let dtype = bytes.unwrap_or(c.dtype);
-        let (mut x, mut weight) = (scratch::take_buffer(*nx), scratch::take_buffer(nw));
-        let (mut bias, mut y) = (scratch::take_buffer(nb), scratch::take_buffer(*ny));
+        let (mut x, mut weight) = (scratch::take_buffer(nx), scratch::take_buffer(nw * blocks));
+        let (mut bias, mut y) = (scratch::take_buffer(nb * blocks), scratch::take_buffer(ny));
         // The tail makes elements of another size from sums of bytes.
         let waits = bytes.is_some() && args.tail.is_some();
-        let mut sums = scratch::take_buffer(if waits { *ny } else { 0 });
+        let mut sums = scratch::take_buffer(if waits { ny } else { 0 });
         let to = if waits { sums.as_mut_ptr().cast() } else { args.y };
         // SAFETY: guaranteed by the caller; the buffers are as long as the operands.
         unsafe {
             widen_elements(pool, dtype, args.weight, &mut weight);
             widen_elements(pool, dtype, args.bias, &mut bias);
-            for image in (0..c.batch).step_by(self.images) {
-                for block in &self.blocks {
-                    let [from, at] = block.starts(c, image);
-                    let part = block.first * self.blocks.len() / c.groups;
-                    widen_elements(pool, dtype, args.x.add(from * dtype.size()), &mut x);
-                    let inner = ConvArgs {
-                        x: x.as_ptr().cast(),
-                        weight: weight[nw / self.blocks.len() * part..].as_ptr().cast(),
-                        bias: bias[nb / self.blocks.len() * part..].as_ptr().cast(),
-                        y: y.as_mut_ptr().cast(),
-                        tail: None,
-                    };
-                    block.inner.run(pool, &inner);
-                    narrow_elements(pool, c.dtype, &y, to.add(at * c.dtype.size()));
-                }
+            for step in 0..c.batch / self.images * blocks {
+                let part = step % blocks;
+                widen_elements(pool, dtype, args.x.add(step * nx * dtype.size()), &mut x);
+                let inner = ConvArgs {
+                    x: x.as_ptr().cast(),
+                    weight: weight[part * nw..].as_ptr().cast(),
+                    bias: bias[part * nb..].as_ptr().cast(),
+                    y: y.as_mut_ptr().cast(),
+                    tail: None,
+                };
+                self.blocks[part].run(pool, &inner);
+                narrow_elements(pool, c.dtype, &y, to.add(step * ny * c.dtype.size()));
             }
             run_tail(pool, c, to, args.tail);
         }
     }
 
     fn describe(&self) -> String {
-        let how = self.blocks.first().map_or("empty".into(), |b| b.inner.describe());
+        let how = self.blocks.first().map_or("empty".into(), |b| b.describe());
         how.replace("f32", &format!("{} in f32", self.conv.dtype))
     }
 }
